@@ -4,6 +4,7 @@ Flow: folds, whose bands and correlation come from other groups' runs too -> aft
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,8 +29,8 @@ class Recalibrated:
     """Errors on the rest of one group's runs of one engine, every seed's after the other's, arrays [num_rests].
 
     rows: runs of the group; before and after: |predicted / measured - 1| of requests/s and TTFT; inside: whether
-    the band narrowed by the runs covers it; band: the mean of those, a factor; kept: how many of `seeds` left the
-    calibration as it was.
+    the band narrowed by the runs covers it; bands: those, factors; share: how far rates followed the runs, the mean
+    of `seeds` draws.
     """
 
     kind: str
@@ -42,7 +43,7 @@ class Recalibrated:
     ttft_after: FloatArray
     inside: BoolArray
     bands: FloatArray
-    kept: int
+    share: float
     seeds: int
 
 
@@ -67,12 +68,14 @@ def after_runs(
     chosen: Callable[[str], bool] = lambda engine: True,
 ) -> list[Recalibrated]:
     """Predicts every fold and chosen engine with LEAST_ROWS runs, refitted to `count` of them, `seeds` times."""
-    return [
-        _recalibrated(fold, engine, of_engine, start, count, seeds)
+    asked = [
+        (fold, engine, of_engine, start, count, seeds)
         for fold, start in zip(folds, started, strict=True)
         for engine, of_engine in _by_engine([runs[i] for i in fold.index])
         if chosen(engine)
     ]
+    with ProcessPoolExecutor() as pool:
+        return list(pool.map(_recalibrated, *zip(*asked, strict=True))) if asked else []
 
 
 def _by_engine(runs: Sequence[ServingRun]) -> Iterator[tuple[str, list[ServingRun]]]:
@@ -101,7 +104,7 @@ def _recalibrated(
         ttft_after=_size(every("ttft_after")),
         inside=np.abs(every("after")) <= np.log(every("bands")),
         bands=every("bands"),
-        kept=sum(draw.is_kept for draw in draws),
+        share=float(np.mean([draw.share for draw in draws])),
         seeds=seeds,
     )
 
@@ -115,7 +118,7 @@ class _Draw:
     ttft_before: FloatArray
     ttft_after: FloatArray
     bands: FloatArray
-    is_kept: bool
+    share: float
 
 
 def _draw(runs: Sequence[ServingRun], start: Calibration, count: int, seed: int) -> _Draw:
@@ -123,7 +126,7 @@ def _draw(runs: Sequence[ServingRun], start: Calibration, count: int, seed: int)
     found = refit(picked, [], start)
     before, after = errors(rest, start), errors(rest, found.calibration)
     bands = narrowed_bands(rest, found.calibration)
-    return _Draw(before.req_per_s, after.req_per_s, before.ttft_s, after.ttft_s, bands, found.is_kept)
+    return _Draw(before.req_per_s, after.req_per_s, before.ttft_s, after.ttft_s, bands, found.rates_share)
 
 
 def drawn(runs: Sequence[ServingRun], count: int, seed: int) -> tuple[list[ServingRun], list[ServingRun]]:

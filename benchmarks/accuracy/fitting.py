@@ -51,7 +51,11 @@ def fit(
     engines = dict.fromkeys(run.engine for run in dense if run.engine in fitted_engines)
     found = _fitted(dense, layer_runs, prior, parameters(prior, dense, layer_runs, engines))
     known = with_kernels(found, with_experts)
-    return _fitted(with_experts, [], known, (*EXPERTS, *kernel_parameters(known))) if with_experts else found
+    return (
+        _fitted(with_experts, [], known, (*EXPERTS, *kernel_parameters(known, with_experts)))
+        if with_experts
+        else found
+    )
 
 
 def _fitted(

@@ -20,7 +20,7 @@ def after_section(found: Findings) -> str:
     """Before and after calibration on a few runs."""
     most, few = (found.after[count] for count in RUN_COUNTS)
     seeds = most[0].seeds if most else 0
-    rows = [(f"{one.kind} {one.group}", one.engine, one.rows, *_cells([one]), one.kept) for one in most]
+    rows = [(f"{one.kind} {one.group}", one.engine, one.rows, *_cells([one]), percent(one.share)) for one in most]
     count = RUN_COUNTS[0]
     pooled_header = ("every", "engine", "before, %", *(f"after {count} runs, %" for count in RUN_COUNTS))
     return (
@@ -29,9 +29,9 @@ def after_section(found: Findings) -> str:
         from the factors that never saw a group, gets {count} random runs of one engine of it, and is asked for the
         rest; {seeds} draws per group and engine with at least {LEAST_ROWS} runs, the errors of all draws taken
         together. How errors hang together, which the kriging must know, is fitted without the group as well (to
-        errors on other groups, whose fits did see it). TTFT is the closed form's. *Kept*: in how many draws the runs
-        left the calibration as it was.""")
-        + table((f"never seen but for {count} runs", "engine", "rows", *AFTER, "kept"), rows, words=2)
+        errors on other groups, whose fits did see it). TTFT is the closed form's. *Followed*: how far
+        rates went to the fit, as far as runs predicted each other; the mean of the draws.""")
+        + table((f"never seen but for {count} runs", "engine", "rows", *AFTER, "followed, %"), rows, words=2)
         + "\nTaken together, errors of requests/s:\n\n"
         + table(pooled_header, _pooled_rows(most, few), words=2)
     )

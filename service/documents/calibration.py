@@ -57,6 +57,23 @@ class CorrelationDocument(Document):
     """How far apart tensor-parallel degrees may be."""
 
 
+class KernelsDocument(Document):
+    """Multipliers on what is shared of experts, for weights of one precision on one GPU architecture."""
+
+    engine: Name
+    """The serving engine."""
+    architecture: Name
+    """Of the GPU."""
+    precision: PrecisionName
+    """Of the weights."""
+    expert_compute: Factor
+    """Of the compute that grouped products reach."""
+    expert_bandwidth: Factor
+    """Of the bandwidth that they reach."""
+    expert_overhead: Factor
+    """Of the overhead of a layer with experts."""
+
+
 class CalibrationPoint(Document):
     """One run, or several of one place, and by how much the fitted roofline misses it."""
 
@@ -126,9 +143,13 @@ class CalibrationDocument(Document):
     """By class: compute, bandwidth, overhead."""
     engines: dict[Name, Multipliers]
     """By engine."""
+    kernels: Annotated[tuple[KernelsDocument, ...], Field(strict=False, max_length=1_000)] = ()
+    """Of experts, where runs of them spoke for themselves."""
     correlation: CorrelationDocument
     """How far a run speaks for its neighbours."""
     least_band: Annotated[float, Field(ge=1, le=100)]
     """What the engine alone made of every band before the runs."""
+    share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """How far the points are followed: as far as runs predict each other."""
     points: Annotated[tuple[CalibrationPoint, ...], Field(strict=False, max_length=1_000)]
     """The runs."""

@@ -26,6 +26,7 @@ from sutler.solver.throughput.runs import LayerRun, with_room
 from sutler.solver.version import VERSION
 
 OUTLIER: Final = 1.5  # times off; chosen: beyond the error bands of estimates, so that it is the run which is wrong
+MOST_DOUBTED: Final = 0.5  # chosen: of the way to the fit; below, the runs say little about others like them
 MOST_OUTLIERS: Final = 3  # are named; chosen: who measures those again sees the next
 
 
@@ -144,8 +145,14 @@ def _remarks(runs: Sequence[ProfileRun], result: Refit) -> Iterable[str]:
     if len(versions) > 1:
         named = ", ".join(sorted(version or "unknown" for version in versions))
         yield f"versions of the engine are mixed ({named}); --engine-version keeps one"
-    if result.is_kept:
-        yield "the shipped calibration is kept: it predicts these runs better than they predict each other"
+    if len(runs) > 1:
+        for what, share in (("rates", result.rates_share), ("first tokens", result.first_token_share)):
+            if share < MOST_DOUBTED:
+                yield (
+                    f"{what} follow these runs by {share:.0%}: the shipped calibration predicts them about as well "
+                    "as they predict each other. Is there something that they differ in (speculation, expert "
+                    "parallelism, eager mode, version)? Calibrate each kind apart"
+                )
     yield from _outliers(runs, result)
     if 0 < len(runs) < 3:
         yield "with fewer than three runs the left-out error says little: measure a few more"

@@ -10,7 +10,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from sutler.service.documents.calibration import CalibrationDocument, CalibrationPoint, CorrelationDocument
+from sutler.service.documents.calibration import (
+    CalibrationDocument,
+    CalibrationPoint,
+    CorrelationDocument,
+    KernelsDocument,
+)
 from sutler.service.documents.errors import DocumentError
 from sutler.solver.calibration.corrections import Corrections, Correlation, RunPoints, restored
 from sutler.solver.calibration.factors import (
@@ -20,6 +25,7 @@ from sutler.solver.calibration.factors import (
     EngineFactors,
     Factors,
     GpuClass,
+    Kernels,
     shipped_calibration,
 )
 
@@ -36,8 +42,10 @@ def fitted_parts(calibration: Calibration) -> dict[str, object]:
         "factors": asdict(calibration.factors),
         "gpu_classes": {one.name: _only(one, CLASS_FACTORS) for one in calibration.gpu_classes},
         "engines": {name: _only(one, ENGINE_FACTORS) for name, one in calibration.engines.items()},
+        "kernels": tuple(KernelsDocument.model_validate(asdict(one)) for one in calibration.kernels),
         "correlation": CorrelationDocument(**asdict(calibration.correlation)),
         "least_band": 1.0 if corrections is None else corrections.least_band,
+        "share": 1.0 if corrections is None else corrections.share,
         "points": () if corrections is None else _points(corrections),
     }
 
@@ -66,12 +74,19 @@ def calibration_of(document: CalibrationDocument, *, field: str = "throughput.ca
         factors=_changed(shipped.factors, document.factors, FACTORS, f"{field}.factors"),
         gpu_classes=classes,
         engines={**shipped.engines, **engines},
+        kernels=_kernels(document, shipped),
         correlation=correlation,
         corrections=_corrections(document, correlation, field) if document.points else None,
         name=named,
         serves=document.engine,
         version=f"calibration {named} on {shipped.version}",
     )
+
+
+def _kernels(document: CalibrationDocument, shipped: Calibration) -> tuple[Kernels, ...]:
+    """Those of the document before the shipped ones, which stand in where it has none."""
+    of_its_own = [Kernels(**one.model_dump()) for one in document.kernels]
+    return (*of_its_own, *shipped.kernels)
 
 
 def _corrections(document: CalibrationDocument, correlation: Correlation, field: str) -> Corrections:
@@ -84,7 +99,14 @@ def _corrections(document: CalibrationDocument, correlation: Correlation, field:
     noise = np.array([point.noise for point in document.points])
     try:
         return restored(
-            correlation, document.engine, points, errors, noise, runs=document.runs, least_band=document.least_band
+            correlation,
+            document.engine,
+            points,
+            errors,
+            noise,
+            runs=document.runs,
+            least_band=document.least_band,
+            share=document.share,
         )
     except (np.linalg.LinAlgError, ValueError):
         remedy = "contradict each other at one place without any noise: calibrate again"

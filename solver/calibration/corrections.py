@@ -78,7 +78,8 @@ class RunPoints:
 class Corrections:
     """Kriged errors of runs of one engine: errors, noise [n] and, derived, weights [n] and inverse [n, n].
 
-    runs: how many runs the points stand for. least_band: what the engine alone made of every band before.
+    runs: how many runs the points stand for. least_band: what the engine alone made of every band before. share: how
+    far they are followed, from 0 to 1 (refit.py).
     """
 
     correlation: Correlation
@@ -90,12 +91,13 @@ class Corrections:
     inverse: FloatArray
     runs: int
     least_band: float = 1.0
+    share: float = 1.0
 
     def at(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         """Mean log of measured over predicted [n], and what is left of the variance as a share of it [n]."""
         blocks = [self._block(questions.only(slice(at, at + BLOCK))) for at in range(0, len(questions), BLOCK)]
         means, left = zip(*blocks, strict=True)
-        return np.concatenate(means), np.concatenate(left)
+        return self.share * np.concatenate(means), 1.0 - self.share * (1.0 - np.concatenate(left))
 
     def _block(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         shared = _kernel(self.correlation, questions, self.points)
@@ -132,11 +134,12 @@ def restored(
     *,
     runs: int,
     least_band: float,
+    share: float = 1.0,
 ) -> Corrections:
     """Adds what can be derived from the rest."""
     factor = cho_factor(covariance(correlation, points) + np.diag(noise**2))
     weights, inverse = cho_solve(factor, errors), cho_solve(factor, np.eye(len(points)))
-    return Corrections(correlation, engine, points, errors, noise, weights, inverse, runs, least_band)
+    return Corrections(correlation, engine, points, errors, noise, weights, inverse, runs, least_band, share)
 
 
 def covariance(correlation: Correlation, points: RunPoints) -> FloatArray:

@@ -177,9 +177,9 @@ class Calibration:
             return max(of_architecture, key=lambda candidate: candidate.min_bandwidth_gb_per_s)
         return next(candidate for candidate in self.gpu_classes if candidate.name == "unknown")
 
-    def kernels_of(self, engine: str, gpu: Gpu, precision: Precision) -> Kernels:
+    def kernels_of(self, engine: str, architecture: str, precision: str) -> Kernels:
         """The multipliers of these kernels, all 1 where none were measured."""
-        wanted = (engine, (gpu.architecture or "").lower(), precision)
+        wanted = (engine, architecture.lower(), precision)
         found = (one for one in self.kernels if (one.engine, one.architecture, one.precision) == wanted)
         return next(found, Kernels(*wanted))
 

@@ -9,7 +9,7 @@ stays close to the others and one without rows equals them (partial pooling, Gel
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -45,14 +45,8 @@ FACTOR_SPREAD: Final = {
     "first_token_wave_fraction": 0.5,
 }
 CLASS_SPREAD: Final = {"compute": 0.1, "bandwidth": 0.07, "overhead": 0.2}
-ENGINE_SPREAD: Final = {
-    "compute": 0.1,
-    "kv_bandwidth": 0.15,
-    "overhead": 0.2,
-    "first_token_base": 0.5,
-    "first_token_prefills": 0.5,
-    "first_token_wave": 0.5,
-}
+FIRST_TOKEN_SPREAD: Final = {"first_token_base": 0.5, "first_token_prefills": 0.5, "first_token_wave": 0.5}
+ENGINE_SPREAD: Final = {"compute": 0.1, "kv_bandwidth": 0.15, "overhead": 0.2, **FIRST_TOKEN_SPREAD}
 KERNEL_SPREAD: Final = {"expert_compute": 0.5, "expert_bandwidth": 0.25, "expert_overhead": 0.4}
 # Chosen: with more, a long sweep of one configuration outvotes the rest; with fewer, its detail is lost.
 ROWS_PER_GROUP: Final = 15.0
@@ -83,21 +77,25 @@ def parameters(
     return (*shared, *by_class, *by_engine)
 
 
-def kernel_parameters(prior: Calibration) -> tuple[Parameter, ...]:
-    """Deviations of all kernels that `prior` knows."""
+def kernel_parameters(prior: Calibration, runs: Sequence[ServingRun]) -> tuple[Parameter, ...]:
+    """Deviations of the kernels that the runs of experts used, which `prior` knows."""
+    used = _kernels(prior, runs)
     return tuple(
         Parameter(f"kernels:{place}", name, spread)
-        for place in range(len(prior.kernels))
+        for place, one in enumerate(prior.kernels)
         for name, spread in KERNEL_SPREAD.items()
+        if one in used
     )
 
 
 def with_kernels(prior: Calibration, runs: Sequence[ServingRun]) -> Calibration:
     """`prior` with the kernels that the runs of experts used."""
-    known = dict.fromkeys(
-        prior.kernels_of(run.engine, run.gpu, run.precision) for run in runs if run.spec.moe is not None
-    )
-    return replace(prior, kernels=tuple(dict.fromkeys((*prior.kernels, *known))))
+    return replace(prior, kernels=tuple(dict.fromkeys((*prior.kernels, *_kernels(prior, runs)))))
+
+
+def _kernels(prior: Calibration, runs: Sequence[ServingRun]) -> dict[Kernels, None]:
+    architectures = ((run, run.gpu.architecture or "") for run in runs if run.spec.moe is not None)
+    return dict.fromkeys(prior.kernels_of(run.engine, one, run.precision) for run, one in architectures)
 
 
 def fitted(
@@ -142,8 +140,30 @@ def moved(prior: Calibration, chosen: Sequence[Parameter], moves: FloatArray) ->
     )
 
 
+def between(start: Calibration, end: Calibration, share: float) -> Calibration:
+    """Returns what is `share` of the way from `start` to `end`, which have the same classes and engines: in
+    logarithms, so that rates are about there, too; corrections that only `end` has count by that share."""
+    corrections = end.corrections
+    if corrections is not None and start.corrections is None:
+        corrections = replace(corrections, share=share)
+    return replace(
+        end,
+        factors=_between(start.factors, end.factors, share),
+        gpu_classes=tuple(_between(a, b, share) for a, b in zip(start.gpu_classes, end.gpu_classes, strict=True)),
+        engines={name: _between(start.engines[name], one, share) for name, one in end.engines.items()},
+        kernels=tuple(_between(a, b, share) for a, b in zip(start.kernels, end.kernels, strict=True)),
+        corrections=corrections,
+    )
+
+
 Scaled = TypeVar("Scaled", Factors, GpuClass, EngineFactors, Kernels)
 
 
 def _scaled(entry: Scaled, name: str, ratio: float) -> Scaled:
     return replace(entry, **{name: getattr(entry, name) * float(ratio)})
+
+
+def _between(start: Scaled, end: Scaled, share: float) -> Scaled:
+    """The geometric mean of every multiplier, weighted."""
+    names = [one.name for one in fields(end) if one.type is float]
+    return replace(end, **{one: getattr(start, one) ** (1.0 - share) * getattr(end, one) ** share for one in names})

@@ -4,14 +4,16 @@ Flow: runs of one engine -> refit (here) -> Calibration; service/profiles/calibr
 
 Few runs cannot tell twenty factors apart, so all of them are asked at once (generalised least squares): the errors of
 neighbouring runs hang together as corrections.py says, a factor moves only as far as it explains what they have in
-common, and what remains is kriged. Factors are held to the shipped ones, SPREAD of the plausible range in which those
-were sought themselves. Errors beyond a few standard deviations count for less (soft L1). Only rates are fitted: first
-tokens of a closed loop wait for how clients meet, which says nothing of those under random arrivals.
+common, and what remains is kriged. Factors are held to the shipped ones, SPREAD of the range in which those were
+sought. Errors beyond a few standard deviations count for less (soft L1). What first tokens of the engine wait for
+beside its steps comes second, beside rates as they are then.
 
-Where predicting every run from the others is no better than the shipped calibration does it, that one is kept.
+Either is followed only as far as runs predict each other (`_share`): every run is predicted by a fit to the others,
+and between the start and the fit the place is taken at which those predictions are best. So left-out errors do not
+rise; where no step towards the fit makes them fall, the start is kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,8 +22,18 @@ from scipy.linalg import solve_triangular
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.corrections import covariance, krige
-from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration
-from sutler.solver.throughput.calibrate import LARGEST_LOG_ERROR, ROWS_PER_GROUP, Parameter, fitted, parameters
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, EngineFactors
+from sutler.solver.throughput.calibrate import (
+    FIRST_TOKEN_SPREAD,
+    LARGEST_LOG_ERROR,
+    ROWS_PER_GROUP,
+    Parameter,
+    between,
+    fitted,
+    kernel_parameters,
+    parameters,
+    with_kernels,
+)
 from sutler.solver.throughput.latency import ClosedLoop
 from sutler.solver.throughput.runs import (
     LayerRun,
@@ -37,8 +49,8 @@ from sutler.solver.throughput.runs import (
 SPREAD: Final = 0.3  # chosen: so few runs move factors less than the hundreds that the shipped ones were fitted to
 LAYER_ERROR: Final = 0.1  # chosen: how far a layer's time alone may be from that in a step, as a logarithm
 SOFT_L1_SCALE: Final = 1.5  # in standard deviations
+FIRST_TOKEN_ERROR: Final = 0.3  # chosen: how far off first tokens are by chance, as a logarithm
 FOLDS: Final = 10  # chosen: with more, many runs take long; with fewer, too little is left to fit
-WORSE: Final = 1.4  # chosen: lower, good calibrations by few runs are refused by chance; higher, bad ones are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +62,22 @@ class RunErrors(ClosedLoop):
 class Refit:
     """A calibration for runs of one engine, and how far off it is on them.
 
-    before: by the calibration it started from; after: in sample; left_out: each run by a fit that did not see it
-    (NaN with fewer than two). is_kept: the runs left the calibration as it was.
+    before: by the calibration it started from; after: in sample; left_out: each run by fits that did not see it (NaN
+    with fewer than two). rates_share, first_token_share: how far the fit was followed, from 0, which leaves rates or
+    first tokens as they were, to 1.
     """
 
     calibration: Calibration
     before: RunErrors
     after: RunErrors
     left_out: RunErrors
-    is_kept: bool
+    rates_share: float
+    first_token_share: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the runs left the calibration as it was."""
+        return self.rates_share == self.first_token_share == 0.0
 
 
 def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> Refit:
@@ -66,11 +85,54 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
     engines = {run.engine for run in runs}
     if len(engines) > 1:
         raise ValueError(f"runs of several engines ({', '.join(sorted(engines))}): calibrate each on its own")
-    moved_to = _refitted(runs, layer_runs, start)
-    before, left_out = errors(runs, start), _left_out(runs, layer_runs, start)
-    is_kept = len(runs) > 1 and not layer_runs and _size(left_out.req_per_s) >= WORSE * _size(before.req_per_s)
-    found = replace(start, serves=moved_to.serves) if is_kept else moved_to
-    return Refit(found, before, errors(runs, found), left_out, is_kept)
+    before, parts = errors(runs, start), _parts(len(runs))
+    kept = [[run for i, run in enumerate(runs) if i not in part] for part in parts]
+
+    def left_out(found: Sequence[Calibration]) -> RunErrors:
+        answers = (errors([runs[i] for i in part], one) for part, one in zip(parts, found, strict=True))
+        return _joined(len(runs), parts, answers)
+
+    moved = [_refitted(some, layer_runs, start) for some in kept]
+    rates_share = _share(before.req_per_s, left_out(moved).req_per_s)
+    followed = [_followed(start, one, rates_share) for one in moved]
+    waiting = [_with_first_tokens(some, one) for some, one in zip(kept, followed, strict=True)]
+    first_token_share = _share(left_out(followed).ttft_s, left_out(waiting).ttft_s)
+    ends = [between(*both, first_token_share) for both in zip(followed, waiting, strict=True)]
+    found = _followed(start, _refitted(runs, layer_runs, start), rates_share)
+    found = between(found, _with_first_tokens(runs, found), first_token_share)
+    return Refit(found, before, errors(runs, found), left_out(ends), rates_share, first_token_share)
+
+
+def _followed(start: Calibration, moved: Calibration, share: float) -> Calibration:
+    """What is so far on the way to the fit."""
+    kernels = (start.kernels_of(one.engine, one.architecture, one.precision) for one in moved.kernels)
+    known = replace(start, engines=_with_engine(start, moved.serves), kernels=tuple(kernels))
+    return between(known, moved, share)
+
+
+def _parts(count: int) -> list[list[int]]:
+    """Runs one by one, or in FOLDS parts of which every run is in one; none of a single run."""
+    return [part.tolist() for part in np.array_split(np.arange(count), min(FOLDS, count))] if count > 1 else []
+
+
+def _joined(count: int, parts: Sequence[list[int]], found: Iterable[RunErrors]) -> RunErrors:
+    """In the order of runs; NaN where they are in no part."""
+    out = RunErrors(*(np.full(count, np.nan) for _ in range(3)))
+    for part, one in zip(parts, found, strict=True):
+        out.req_per_s[part], out.ttft_s[part], out.tpot_s[part] = one.req_per_s, one.ttft_s, one.tpot_s
+    return out
+
+
+def _share(before: FloatArray, left_out: FloatArray) -> float:
+    """Returns the share of the way from errors before to left-out ones at which their squares are least, runs that
+    were far off counting for less; 1 where nothing was left out or off."""
+    seen = np.isfinite(before) & np.isfinite(left_out)
+    start, gain = before[seen], (before - left_out)[seen]
+    weight = (LARGEST_LOG_ERROR / np.maximum(np.abs(start), LARGEST_LOG_ERROR)) ** 2
+    way = float((weight * gain**2).sum())
+    if way < 1e-12:
+        return float(not start.any())
+    return float(np.clip((weight * start * gain).sum() / way, 0.0, 1.0))
 
 
 def errors(runs: Sequence[ServingRun], calibration: Calibration) -> RunErrors:
@@ -85,34 +147,37 @@ def _log_errors(runs: Sequence[ServingRun], found: ClosedLoop, name: str) -> Flo
     return np.asarray(np.log(np.maximum(getattr(found, name), 1e-12) / measured))
 
 
-def _size(log_errors: FloatArray) -> float:
-    return float(np.sqrt(np.mean(log_errors**2)))
-
-
-def _left_out(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> RunErrors:
-    """One by one, or in FOLDS parts of which every run is in one."""
-    out = RunErrors(*(np.full(len(runs), np.nan) for _ in range(3)))
-    if len(runs) < 2:
-        return out
-    for part in np.array_split(np.arange(len(runs)), min(FOLDS, len(runs))):
-        kept = [run for i, run in enumerate(runs) if i not in part]
-        found = errors([runs[int(i)] for i in part], _refitted(kept, layer_runs, start))
-        out.req_per_s[part], out.ttft_s[part], out.tpot_s[part] = found.req_per_s, found.ttft_s, found.tpot_s
-    return out
-
-
 def _refitted(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Calibration) -> Calibration:
     engine = runs[0].engine if runs else start.serves
     least_band = 1.0 if engine in start.engines else start.priors.engine_band
     roomy = with_room(runs)
     if not roomy:
         return replace(_fitted(roomy, layer_runs, start, engine), serves=engine)
-    known = replace(start, engines={**start.engines, engine: start.engine(engine)}, serves=engine)
+    known = replace(with_kernels(start, roomy), engines=_with_engine(start, engine), serves=engine)
     found = _fitted(roomy, layer_runs, known, engine)
     errors_left = -_log_errors(roomy, predict(run_groups(roomy), found), "req_per_s")
     clipped = np.clip(errors_left, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
     points = points_of(roomy, start)
     return replace(found, corrections=krige(found.correlation, engine, points, clipped, least_band=least_band))
+
+
+def _with_engine(start: Calibration, engine: str) -> dict[str, EngineFactors]:
+    return {**start.engines, engine: start.engine(engine)}
+
+
+def _with_first_tokens(runs: Sequence[ServingRun], start: Calibration) -> Calibration:
+    """`start` with what first tokens of the runs' engine wait for moved to their means."""
+    waited = [run for run in with_room(runs) if run.ttft_s > 0.0]
+    if not waited:
+        return start
+    engine = waited[0].engine
+    known = replace(start, engines=_with_engine(start, engine))
+
+    def found(calibration: Calibration) -> FloatArray:
+        return errors(waited, calibration).ttft_s / FIRST_TOKEN_ERROR
+
+    chosen = [Parameter(f"engine:{engine}", name, spread) for name, spread in FIRST_TOKEN_SPREAD.items()]
+    return fitted(known, chosen, found, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=20, tolerance=1e-3)
 
 
 def _fitted(
@@ -129,15 +194,18 @@ def _fitted(
         return np.concatenate([solve_triangular(whiten, rates, lower=True), layers * layer_weight])
 
     engines = () if engine == REFERENCE_ENGINE or not runs else (engine,)
-    movable = (one for one in parameters(start, runs, layer_runs, engines) if "first_token" not in one.name)
+    rates = (one for one in parameters(start, runs, layer_runs, engines) if "first_token" not in one.name)
+    movable = [*rates, *kernel_parameters(start, runs)]
     chosen = [replace(one, spread=one.spread * _reach(one, start)) for one in movable]
     return fitted(start, chosen, errors, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=30, tolerance=1e-4)
 
 
 def _reach(parameter: Parameter, start: Calibration) -> float:
     """How far a parameter may move, as a share of the range in which the shipped factors were sought; more for GPU
-    classes nobody measured."""
+    classes nobody measured, and all of it for kernels, which a few models alone spoke for."""
     kind, _, name = parameter.place.partition(":")
+    if kind == "kernels":
+        return 1.0
     if kind != "class":
         return SPREAD
     band = next(one.band for one in start.gpu_classes if one.name == name)

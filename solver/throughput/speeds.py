@@ -94,7 +94,7 @@ def stage_speeds(
 
 def _gpu_speeds(gpu: Gpu, precision: Precision, calibration: Calibration, engine: EngineFactors) -> dict[str, float]:
     factors, kind = calibration.factors, calibration.gpu_class(gpu)
-    kernels = calibration.kernels_of(engine.name, gpu, precision)
+    kernels = calibration.kernels_of(engine.name, gpu.architecture or "", precision)
     how = arithmetic(gpu, precision)
     relative = {"16-bit": 1.0, "fp8": factors.fp8_fraction, "fp4": factors.fp4_fraction}[how.scale]
     base = (gpu.peak_tflops_bf16_dense or 1.0) * FLOPS_PER_TFLOP

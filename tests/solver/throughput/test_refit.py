@@ -90,12 +90,41 @@ def test_runs_that_contradict_each_other_leave_the_calibration_alone() -> None:
     """Of every pair of neighbours one is three times as fast as expected and one three times as slow."""
     runs = [a_run(concurrency=c) for c in (16, 17, 32, 33, 64, 65)]
     wild = [one for at, run in enumerate(runs) for one in as_if([run], 3.0 if at % 2 else 1 / 3)]
-    found = refit(wild, [], SHIPPED)
-    assert found.is_kept
-    assert found.calibration == SHIPPED
-    elsewhere = refit([replace(run, engine="sglang") for run in wild], [], SHIPPED)
-    assert elsewhere.is_kept
-    assert elsewhere.calibration.serves == "sglang"
+    for engine in ("vllm", "sglang"):
+        asked = [replace(run, engine=engine) for run in wild]
+        found = refit(asked, [], SHIPPED)
+        assert found.rates_share == 0.0
+        assert found.calibration.serves == engine
+        moved = errors(asked, found.calibration).req_per_s - errors(asked, SHIPPED).req_per_s
+        assert np.abs(moved).max() < 1e-3
+
+
+def test_left_out_errors_never_rise() -> None:
+    """However runs differ: a fit is followed as far as it helps those that it did not see."""
+    for seed in range(6):
+        noise = np.exp(np.random.default_rng(seed).normal(0.2, 0.4, 6))
+        runs = [a_run(concurrency=c) for c in (8, 16, 24, 32, 48, 64)]
+        found = refit([one for run, by in zip(runs, noise, strict=True) for one in as_if([run], by)], [], SHIPPED)
+        assert 0.0 <= found.rates_share <= 1.0
+        before, after = (float(np.mean(np.square(one.req_per_s))) for one in (found.before, found.left_out))
+        assert after <= 1.01 * before
+
+
+def test_first_tokens_of_an_engine_that_is_slow_with_them_alone_are_learnt() -> None:
+    waits = replace(SHIPPED.engine("vllm"), first_token_base=4.0, first_token_prefills=1.5)
+    truth = replace(SHIPPED, engines={**SHIPPED.engines, "vllm": waits})
+    found = refit(as_if(a_few(), 1.0, truth), [], SHIPPED)
+    unseen = as_if([a_run(input_tokens=1024, output_tokens=256, concurrency=c) for c in (16, 32, 48)], 1.0, truth)
+    before, after = (np.abs(errors(unseen, one).ttft_s) for one in (SHIPPED, found.calibration))
+    assert after.max() < before.max() / 2
+    assert found.calibration.engine("vllm").first_token_base > 1.5 * SHIPPED.engine("vllm").first_token_base
+
+
+def test_kernels_of_experts_are_learnt_apart_from_dense_models() -> None:
+    experts = a_few(spec=resolve_model("qwen3-30b-a3b"))
+    found = refit(as_if(experts, 0.6), [], SHIPPED).calibration
+    assert error(as_if(experts, 0.6), found) < 0.1
+    assert found.kernels_of("vllm", "hopper", "bf16") != SHIPPED.kernels_of("vllm", "hopper", "bf16")
 
 
 def test_one_wrong_run_among_good_ones_counts_for_little() -> None:
