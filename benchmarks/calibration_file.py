@@ -31,6 +31,7 @@ def calibration_toml(
     for one in calibration.gpu_classes:
         parts.append(_section(f"gpu_class.{one.name}", _without_name(asdict(one))))
     parts += [_table("[[kernels]]", asdict(one)) for one in calibration.kernels]
+    parts += [_table("[[compared]]", asdict(one)) for one in calibration.compared]
     for name, engine in calibration.engines.items():
         parts.append(_section(f"engine.{name}", _without_name(asdict(engine))))
     return "\n".join(parts)

@@ -82,8 +82,16 @@ def drawn(seed: int) -> Drawn | None:
         return None
     pairs = Pairs(np.zeros(count, dtype=np.int64), np.arange(count))
     alone = compose(prepared.pipes, pairs, np.ones(count))
+    base_s = ROOFLINE.first_token(model).base_s
     own = [
-        _limits(rng, kinds, float(alone.prefill_s[i]), float(alone.step_s[i]), float(outputs[i]))
+        _limits(
+            rng,
+            kinds,
+            base_s=base_s,
+            prefill_s=float(alone.prefill_s[i]),
+            step_s=float(alone.step_s[i]),
+            output_tokens=float(outputs[i]),
+        )
         for i in range(count)
     ]
     if rng.random() < 0.7:  # one for all
@@ -103,9 +111,14 @@ def drawn(seed: int) -> Drawn | None:
 
 
 def _limits(
-    rng: np.random.Generator, kinds: Sequence[str], prefill_s: float, step_s: float, output_tokens: float
+    rng: np.random.Generator,
+    kinds: Sequence[str],
+    *,
+    base_s: float,
+    prefill_s: float,
+    step_s: float,
+    output_tokens: float,
 ) -> tuple[LatencyLimit, ...]:
-    base_s = ROOFLINE.first_token.base_s
     seconds = {
         "ttft": base_s + prefill_s * rng.uniform(1.3, 6) + step_s * 2 + rng.uniform(0, 0.5),
         "tpot": step_s * rng.uniform(1.3, 5),
@@ -133,7 +146,7 @@ def misses(
     ]
     duration_s = requests / float(rates.sum())
     arrivals = poisson(kinds, duration_s=duration_s, seed=seed)
-    replica = SimulatedReplica("chat-0", times, EngineSettings(cap), ROOFLINE.first_token.base_s)
+    replica = SimulatedReplica("chat-0", times, EngineSettings(cap), ROOFLINE.first_token(model).base_s)
     outcome = simulate([replica], np.ones((len(kinds), 1)), arrivals)
     seconds = {"ttft": outcome.ttft_s, "tpot": outcome.tpot_s, "e2e": outcome.e2e_s}
     found = []

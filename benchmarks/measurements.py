@@ -5,7 +5,7 @@ lie beside it. The columns are those of the files' own headers.
 """
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sutler.solver.catalog import resolve_gpu, resolve_model
@@ -27,6 +27,7 @@ INTERNLM_20B = ModelSpec(
     active_params=60 * (4 * 5120**2 + 3 * 5120 * 13824) + 2 * 103168 * 5120,
 )
 CLOSED_LOOP = "closed loop"
+STATIC_BATCH = "static batch"
 VIDUR_GPUS = {"a40": "a40", "a100": "a100-sxm4-80gb", "h100": "h100-sxm"}
 
 
@@ -39,6 +40,23 @@ class Table6Row:
     pipeline_parallel: int
     placement: str
     req_per_s: float
+
+
+# What the catalogue has under a newer name: the same architecture (config.json of both).
+ALIKE = {"Qwen/Qwen2-7B": "qwen2.5-7b"}
+# Cards or dies, its source does not say.
+UNCLEAR_GPUS = ("mi250",)
+
+
+def static_batches(path: Path) -> list[ServingRun]:
+    """Static batches of the engines of 2024. Raises OSError and KeyError (a missing column)."""
+    return [
+        replace(
+            _serving_run({**row, "ttft_s": "nan", "tpot_s": "nan"}), engine=f"{row['backend']}-2024", is_static=True
+        )
+        for row in _rows(path)
+        if row["kind"] == STATIC_BATCH and row["gpu"] not in UNCLEAR_GPUS
+    ]
 
 
 def serving_runs(path: Path) -> list[ServingRun]:
@@ -67,8 +85,8 @@ def layer_runs(path: Path) -> list[LayerRun]:
 
 
 def static_runs(path: Path) -> list[ServingRun]:
-    """Static batches of Llama-2-70B on A100 with the engine that Splitwise profiled in 2023; BLOOM's feed-forward
-    part is not one the catalogue describes."""
+    """Static batches of Llama-2-70B on A100 with the engine that Splitwise profiled in 2023, older than any that has
+    factors; BLOOM's feed-forward part is not one the catalogue describes."""
     return [
         _run(row, gpu=resolve_gpu("a100-sxm4-80gb"), model="llama-2-70b", precision="fp16", engine="vllm-2023")
         for row in _rows(path)
@@ -91,7 +109,7 @@ def table6_rows(path: Path) -> list[Table6Row]:
 
 def _serving_run(row: dict[str, str]) -> ServingRun:
     gpu, precision = resolve_gpu(row["gpu"]), _precision(row["precision"])
-    return _run(row, gpu=gpu, model=row["model"], precision=precision, engine=row["backend"])
+    return _run(row, gpu=gpu, model=ALIKE.get(row["model"], row["model"]), precision=precision, engine=row["backend"])
 
 
 def _run(row: dict[str, str], *, gpu: Gpu, model: str, precision: Precision, engine: str) -> ServingRun:
@@ -108,6 +126,7 @@ def _run(row: dict[str, str], *, gpu: Gpu, model: str, precision: Precision, eng
         req_per_s=float(row["req_per_s"]),
         ttft_s=float(row["ttft_s"]),
         tpot_s=float(row["tpot_s"]),
+        version=row.get("backend_version", ""),
     )
 
 

@@ -75,7 +75,7 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
     batch = np.array([[running]])
     band = float(stated_bands(prepared, stages, batch)[0, 0])
     evidence = RateEvidence(model, layouts, replace(planned, batch=batch), 0, 0, stages)
-    detail = evidence.served(roofline.engine_title, is_planned=False)
+    detail = evidence.served(roofline.engine_title(model), is_planned=False)
     if running < clients:
         detail += f"; {clients - running} of {clients} requests wait for memory"
     return Estimate(

@@ -107,6 +107,7 @@ class ServedModel:
     prefill_share_fraction: float | None = None
     max_utilisation_fraction: float | None = None
     engine: EngineName = "vllm"
+    engine_version: str = ""
     max_context_tokens: int | None = None
     more_precisions: tuple[tuple[Precision, Precision], ...] = ()
     min_replicas: int = 1

@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.accuracy.correlation import fitted_correlation
-from benchmarks.accuracy.coverage import Score, conformal_band, outside
+from benchmarks.accuracy.bands import with_uncertainty
+from benchmarks.accuracy.coverage import Score, outside
 from benchmarks.accuracy.errors import BoolArray, FloatArray
-from benchmarks.accuracy.held_out import Fold, with_uncertainty
+from benchmarks.accuracy.held_out import Fold
 from sutler.solver.calibration.corrections import narrowed
 from sutler.solver.calibration.factors import Calibration
 from sutler.solver.throughput.refit import errors, refit
@@ -28,15 +28,16 @@ SEEDS: Final = 10
 class Recalibrated:
     """Errors on the rest of one group's runs of one engine, every seed's after the other's, arrays [num_rests].
 
-    rows: runs of the group; before and after: |predicted / measured - 1| of requests/s and TTFT; inside: whether
-    the band narrowed by the runs covers it; bands: those, factors; share: how far rates followed the runs, the mean
-    of `seeds` draws.
+    rows: runs of the group; rests: those that were asked for; before and after: |predicted / measured - 1| of
+    requests/s and TTFT; inside: whether the band narrowed by the runs covers it; bands: those, factors; share: how
+    far rates followed the runs, the mean of `seeds` draws.
     """
 
     kind: str
     group: str
     engine: str
     rows: int
+    rests: Sequence[ServingRun]
     before: FloatArray
     after: FloatArray
     ttft_before: FloatArray
@@ -47,15 +48,10 @@ class Recalibrated:
     seeds: int
 
 
-def starts(runs: Sequence[ServingRun], folds: Sequence[Fold], found: Sequence[Score]) -> list[Calibration]:
-    """What a user of every fold's group would have started from: nothing in it saw the group's errors."""
-    result = []
-    for fold in folds:
-        others = outside(found, fold)
-        correlation = fitted_correlation(others, fold.calibration)
-        band = conformal_band(others)
-        result.append(with_uncertainty(fold.calibration, runs, band=band, correlation=correlation))
-    return result
+def starts(folds: Sequence[Fold], found: Sequence[Score], reference: Sequence[Score]) -> list[Calibration]:
+    """What a user of every fold's group would have started from: nothing in it saw the group's errors. `reference`:
+    as of with_uncertainty."""
+    return [with_uncertainty(fold.calibration, outside(found, fold), reference) for fold in folds]
 
 
 def after_runs(
@@ -98,6 +94,7 @@ def _recalibrated(
         group=fold.group,
         engine=engine,
         rows=len(runs),
+        rests=[run for draw in draws for run in draw.rest],
         before=_size(every("before")),
         after=_size(every("after")),
         ttft_before=_size(every("ttft_before")),
@@ -113,6 +110,7 @@ def _recalibrated(
 class _Draw:
     """What became of the runs that were not drawn: log(predicted / measured), and the band stated."""
 
+    rest: Sequence[ServingRun]
     before: FloatArray
     after: FloatArray
     ttft_before: FloatArray
@@ -126,7 +124,7 @@ def _draw(runs: Sequence[ServingRun], start: Calibration, count: int, seed: int)
     found = refit(picked, [], start)
     before, after = errors(rest, start), errors(rest, found.calibration)
     bands = narrowed_bands(rest, found.calibration)
-    return _Draw(before.req_per_s, after.req_per_s, before.ttft_s, after.ttft_s, bands, found.rates_share)
+    return _Draw(rest, before.req_per_s, after.req_per_s, before.ttft_s, after.ttft_s, bands, found.rates_share)
 
 
 def drawn(runs: Sequence[ServingRun], count: int, seed: int) -> tuple[list[ServingRun], list[ServingRun]]:

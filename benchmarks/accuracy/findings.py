@@ -1,22 +1,23 @@
 """Everything that is measured for one report, gathered in the order in which its parts need each other."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from benchmarks.accuracy.bands import with_uncertainty
 from benchmarks.accuracy.calibrated import Recalibrated, after_runs, starts
-from benchmarks.accuracy.correlation import fitted_correlation
-from benchmarks.accuracy.coverage import Covered, Score, conformal_band, coverage, covered, rounded_outwards, scores
+from benchmarks.accuracy.coverage import Covered, Score, conformal_band, coverage, covered, scores
 from benchmarks.accuracy.errors import Answers, closed_form
 from benchmarks.accuracy.fitting import fit
-from benchmarks.accuracy.held_out import KEYS, Fold, answers, leave_out, prior_calibration, with_uncertainty
+from benchmarks.accuracy.held_out import KEYS, Fold, answers, leave_out, prior_calibration
+from benchmarks.accuracy.old_engines import OldEngines, old_engines, with_old_engines
 from benchmarks.accuracy.other_tables import LayerErrors, StaticErrors, layer_errors, static_errors
-from benchmarks.accuracy.regimes import KINDS, Wide, wide, with_bands
-from benchmarks.accuracy.simulated import by_operators, simulated
+from benchmarks.accuracy.regimes import KINDS, Wide, wide
+from benchmarks.accuracy.simulated import by_operators, compared, simulated
 from benchmarks.accuracy.table6 import Table6Estimate, table6_estimates
 from benchmarks.calibration_file import calibration_toml
-from benchmarks.measurements import layer_runs, serving_runs, static_runs, table6_rows
+from benchmarks.measurements import layer_runs, serving_runs, static_batches, static_runs, table6_rows
 from benchmarks.scratch import tell
 from sutler.solver.calibration.factors import (
     REFERENCE_ENGINE,
@@ -58,6 +59,7 @@ class Findings:
     static: StaticErrors | None
     table6: Sequence[Table6Estimate]
     wide: Wide | None
+    old_engines: OldEngines | None
 
 
 def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) -> Findings:
@@ -69,12 +71,15 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
     folds = leave_out(runs, layers, prior_calibration(), beside=beside)
     found, every = scores(runs, folds), with_room([*runs, *beside])
     wide_folds = leave_out(every, layers, prior_calibration(), KINDS) if beside else []
-    shipped = _fitted(path, runs, beside, layers, found, wide_folds) if refits else shipped_calibration()
+    batches = _beside(path, "serving_wide.csv", static_batches)
+    shipped = shipped_calibration()
+    if refits:
+        shipped = _fitted(path, every, wide_folds, layers, batches, reference=found)
     tell("the benchmark simulated, by what every fit says")
     simulated_left_out = {kind: answers(runs, folds, kind, simulated) for kind in KEYS}
     sources = _sources(runs, shipped)
     tell("calibration on a few runs of what was left out")
-    started = starts(runs, folds, found)
+    started = starts(folds, found, found)
     after = {count: after_runs(runs, folds, started, count=count, seeds=seeds) for count in RUN_COUNTS}
     tell("layer times, the engine of 2023, Table 6")
     engine_folds = [fold for fold in folds if fold.kind == "engine"]
@@ -95,26 +100,29 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
         layer_errors=layer_errors(layers, shipped, folds),
         static=static_errors(_beside(path, "static_splitwise.csv", static_runs), shipped, seeds=seeds),
         table6=table6_estimates(_beside(path, "paper_table6.csv", table6_rows), shipped),
-        wide=wide(every, wide_folds, shipped) if beside else None,
+        wide=wide(every, wide_folds, shipped, found, seeds=seeds) if beside else None,
+        old_engines=old_engines(shipped, batches),
     )
 
 
 def _fitted(
     path: Path,
     runs: Sequence[ServingRun],
-    beside: Sequence[ServingRun],
+    folds: Sequence[Fold],
     layers: Sequence[LayerRun],
-    found: Sequence[Score],
-    wide_folds: Sequence[Fold],
+    batches: Sequence[ServingRun],
+    *,
+    reference: Sequence[Score],
 ) -> Calibration:
     """Fits the calibration on every run, rounded as it is written."""
     tell("the fit on every run, and how errors hang together")
-    prior, every = prior_calibration(), [*runs, *beside]
-    fitted = fit(with_room(every), layers, prior, REFERENCE_ENGINE)
-    band, correlation = rounded_outwards(conformal_band(found)), fitted_correlation(found, prior)
-    stated = with_uncertainty(fitted, runs, band=band, correlation=correlation)
-    stated = with_bands(stated, every, wide_folds)
-    return calibration_from_toml(calibration_toml(stated, path, [], layers))
+    found = fit(runs, layers, prior_calibration(), REFERENCE_ENGINE)
+    found = with_uncertainty(found, scores(runs, folds) if folds else reference, reference)
+    found = with_old_engines(found, batches) if batches else found
+    if folds:
+        unseen = answers(runs, folds, "GPU", closed_form)
+        found = replace(found, compared=compared(unseen, shipped_calibration()))
+    return calibration_from_toml(calibration_toml(found, path, [], layers))
 
 
 def _sources(runs: Sequence[ServingRun], shipped: Calibration) -> dict[str, Answers]:

@@ -49,18 +49,16 @@ def fit(
     with_experts = [run for run in runs if run.spec.moe is not None]
     fitted_engines = prior.engines.keys() - {reference_engine}
     engines = dict.fromkeys(run.engine for run in dense if run.engine in fitted_engines)
-    found = _fitted(dense, layer_runs, prior, parameters(prior, dense, layer_runs, engines))
+    found = fitted_to(dense, layer_runs, prior, parameters(prior, dense, layer_runs, engines))
     known = with_kernels(found, with_experts)
-    return (
-        _fitted(with_experts, [], known, (*EXPERTS, *kernel_parameters(known, with_experts)))
-        if with_experts
-        else found
-    )
+    chosen = (*EXPERTS, *kernel_parameters(known, with_experts))
+    return fitted_to(with_experts, [], known, chosen) if with_experts else found
 
 
-def _fitted(
+def fitted_to(
     runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], prior: Calibration, chosen: Sequence[Parameter]
 ) -> Calibration:
+    """`prior` with the chosen parameters moved."""
     groups, weights = run_groups(runs), _row_weights(runs)
     observed = {name: np.log(np.array([getattr(run, name) for run in runs])) for name in WEIGHTS}
     layer_observed = np.log(np.array([run.seconds for run in layer_runs]))

@@ -1,11 +1,11 @@
 """Fits that leave groups out: for every GPU, model, precision and engine one that saw none of its runs.
 
-Flow: runs -> leave_out (here) -> correlation.py, coverage.py -> with_uncertainty (here) -> calibrated.py.
+Flow: runs -> leave_out (here) -> correlation.py, coverage.py -> bands.py -> calibrated.py.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.errors import Answers
 from benchmarks.accuracy.fitting import fit
-from sutler.solver.calibration.corrections import Correlation
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, calibration_from_toml
 from sutler.solver.throughput.latency import ClosedLoop
 from sutler.solver.throughput.runs import LayerRun, ServingRun, with_room
@@ -100,12 +99,3 @@ def answers(runs: Sequence[ServingRun], folds: Sequence[Fold], kind: str, ask: A
             out.req_per_s[fold.index], out.ttft_s[fold.index] = found.req_per_s, found.ttft_s
             out.tpot_s[fold.index] = found.tpot_s
     return Answers(runs, out)
-
-
-def with_uncertainty(
-    calibration: Calibration, runs: Sequence[ServingRun], *, band: float, correlation: Correlation
-) -> Calibration:
-    """The GPU classes that `runs` are of state `band`; errors hang together as `correlation` says."""
-    served = {calibration.gpu_class(run.gpu).name for run in runs}
-    classes = (replace(one, band=band) if one.name in served else one for one in calibration.gpu_classes)
-    return replace(calibration, gpu_classes=tuple(classes), correlation=correlation)

@@ -6,10 +6,11 @@ Flow: findings.py -> report_errors.py, report_runs.py, report_other.py (a sectio
 from pathlib import Path
 
 from benchmarks.accuracy.findings import Findings
+from benchmarks.accuracy.old_engines import old_engines_section
 from benchmarks.accuracy.plots import PLOTS, draw
 from benchmarks.accuracy.regimes import regimes_section
 from benchmarks.accuracy.report_errors import left_out_section, rows_section, sources_section, targets_section
-from benchmarks.accuracy.report_other import others_section, simulation_section
+from benchmarks.accuracy.report_other import compared_section, others_section, simulation_section
 from benchmarks.accuracy.report_runs import after_section, bands_section
 
 HEADER = """\
@@ -45,6 +46,8 @@ def report(found: Findings, *, drawn: bool) -> str:
         bands_section(found) + shown["coverage.png"],
         simulation_section(found),
         regimes_section(found.wide),
+        old_engines_section(found.old_engines),
+        compared_section(found.shipped),
         others_section(found),
     ]
     return "\n".join(part for part in parts if part)

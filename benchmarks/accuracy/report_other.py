@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.accuracy.findings import SIMULATED, Findings
 from benchmarks.accuracy.held_out import KEYS
-from benchmarks.accuracy.markdown import both, cells, prose, table
+from benchmarks.accuracy.markdown import both, cells, percent, prose, table
 from benchmarks.accuracy.other_tables import REFIT_RUNS
 from benchmarks.accuracy.summary import equals, values
 from benchmarks.accuracy.table6 import Table6Estimate
+from sutler.solver.calibration.factors import Calibration
 
 
 def simulation_section(found: Findings) -> str:
@@ -27,6 +28,31 @@ def _simulated_rows(found: Findings) -> Iterator[tuple[str, ...]]:
     for title, answers in {**cases, "on everything (shipped)": found.sources[SIMULATED]}.items():
         for engine in values(found.runs, KEYS["engine"]):
             yield (title, engine, *cells(answers.errors("", equals(KEYS["engine"], engine))))
+
+
+def compared_section(shipped: Calibration) -> str:
+    """Who is asked where the operator database is installed."""
+    if not shipped.compared:
+        return ""
+    rows = [
+        (
+            one.gpu,
+            "experts" if one.has_experts else "dense",
+            one.runs,
+            percent(one.roofline_error_fraction),
+            percent(one.operators_error_fraction),
+            "operators" if one.operators_error_fraction < one.roofline_error_fraction else "roofline",
+            f"{one.operators_band:.2f}",
+        )
+        for one in shipped.compared
+    ]
+    return (
+        "## Roofline or operator database\n\n"
+        + prose("""Where aiconfigurator-core is installed, plans ask whichever was nearer on vLLM's runs like these:
+        the roofline by fits that saw no run of the GPU, the database as it is; medians of the errors of requests/s.
+        On other GPUs the narrower band decides.""")
+        + table(("GPU", "models", "runs", "roofline, %", "operators, %", "asked", "band"), rows, words=2)
+    )
 
 
 def others_section(found: Findings) -> str:

@@ -3,22 +3,30 @@
 It is what `sutler estimate` answers with, by the roofline or by the operator database aiconfigurator-core.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 import numpy as np
 
-from sutler.solver.calibration.factors import Calibration
+from benchmarks.accuracy.coverage import COVERED_FRACTION, rounded_outwards
+from benchmarks.accuracy.errors import Answers, median
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, Compared
 from sutler.solver.estimate import one_layout
 from sutler.solver.problem import ServedModel, Workload
 from sutler.solver.simulation.benchmark import Benchmarked, benchmarked
 from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.latency import ClosedLoop
+from sutler.solver.throughput.operator_package import missing
 from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.throughput.runs import ServingRun
 from sutler.solver.throughput.stages import stage_kinds
 
+LEAST_ROWS: Final = 15
 NO_ANSWER = Benchmarked(float("nan"), float("nan"), float("nan"))
 
 
@@ -30,6 +38,43 @@ def simulated(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoo
 def by_operators(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
     """Predicts by the operator database; NaN for the runs that it has no answer for."""
     return _predicted([_by_operators(run, calibration) for run in runs])
+
+
+def compared(roofline: Answers, calibration: Calibration) -> tuple[Compared, ...]:
+    """Puts the operator database beside what the roofline says, for each GPU type and kind of model with LEAST_ROWS
+    runs of the reference engine that both answer; without the package as `calibration` has it."""
+    if missing() is not None:
+        return calibration.compared
+    chosen = [i for i, run in enumerate(roofline.runs) if run.engine == REFERENCE_ENGINE]
+    with ProcessPoolExecutor() as pool:
+        found = pool.map(partial(_by_operators, calibration=calibration), [roofline.runs[i] for i in chosen])
+        operators = {
+            i: answer.req_per_s for i, answer in zip(chosen, found, strict=True) if np.isfinite(answer.req_per_s)
+        }
+    of_family = defaultdict[tuple[str, bool], list[int]](list)
+    for i in operators:
+        of_family[roofline.runs[i].gpu.slug, roofline.runs[i].spec.moe is not None].append(i)
+    return tuple(
+        _compared(family, places, roofline, operators)
+        for family, places in sorted(of_family.items())
+        if len(places) >= LEAST_ROWS
+    )
+
+
+def _compared(
+    family: tuple[str, bool], places: Sequence[int], roofline: Answers, operators: Mapping[int, float]
+) -> Compared:
+    measured = np.array([roofline.runs[i].req_per_s for i in places])
+    theirs = np.array([operators[i] for i in places]) / measured
+    ours = roofline.predicted.req_per_s[list(places)] / measured
+    return Compared(
+        gpu=family[0],
+        has_experts=family[1],
+        runs=len(places),
+        roofline_error_fraction=median(np.abs(ours - 1.0)),
+        operators_error_fraction=median(np.abs(theirs - 1.0)),
+        operators_band=rounded_outwards(float(np.exp(np.quantile(np.abs(np.log(theirs)), COVERED_FRACTION)))),
+    )
 
 
 def _predicted(found: Sequence[Benchmarked]) -> ClosedLoop:

@@ -6,10 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.bands import with_uncertainty
 from benchmarks.accuracy.calibrated import narrowed_bands
 from benchmarks.accuracy.correlation import fitted_correlation
 from benchmarks.accuracy.coverage import Score, conformal_band, covered, outside, pooled_fraction, rounded_outwards
-from benchmarks.accuracy.held_out import Fold, prior_calibration, with_uncertainty
+from benchmarks.accuracy.held_out import Fold, prior_calibration
 from benchmarks.tests.test_accuracy import case
 from sutler.solver.calibration.corrections import Correlation, covariance
 from sutler.solver.throughput.runs import ServingRun, points_of
@@ -53,8 +54,9 @@ def test_a_group_is_covered_by_what_lies_outside_it() -> None:
 
 
 def test_without_runs_of_ones_own_no_band_is_narrowed() -> None:
-    stated = with_uncertainty(PRIOR, [RUN], band=1.3, correlation=PRIOR.correlation)
-    assert narrowed_bands([RUN], stated).tolist() == [1.3]
+    found = scored(*[0.26] * 10)
+    stated = with_uncertainty(PRIOR, found, found)
+    assert narrowed_bands([found[0].run], stated).tolist() == [1.3]  # e^0.26, rounded outwards
 
 
 def test_the_correlation_is_found_that_errors_were_drawn_with() -> None:

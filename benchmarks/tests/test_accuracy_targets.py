@@ -49,7 +49,7 @@ def test_what_was_never_seen_is_predicted_within_the_target(measured: Measured, 
 
 def test_five_runs_of_an_unseen_gpu_bring_the_rest_within_the_target(measured: Measured) -> None:
     folds = measured.of_kind("GPU")
-    started = starts(measured.runs, folds, measured.scores)
+    started = starts(folds, measured.scores, measured.scores)
     found = after_runs(measured.runs, folds, started, count=5, chosen=lambda engine: engine == REFERENCE_ENGINE)
     after = np.concatenate([one.after for one in found])
     assert median(after) <= AFTER_RUNS[0]

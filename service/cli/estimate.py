@@ -37,6 +37,9 @@ def estimate(
         int | None, typer.Option(help="Requests in flight, each followed by the next; default: the most that fit.")
     ] = None,
     engine: Annotated[str | None, typer.Option(help="Serving engine; default: the calibration's, or vllm.")] = None,
+    engine_version: Annotated[
+        str | None, typer.Option(help="Its version, such as 0.6.3; default: a current one.")
+    ] = None,
     calibration: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE", help="By your own runs: a name or file of `sutler calibrate`."),
@@ -83,6 +86,7 @@ def estimate(
         pipeline_parallel=pipeline_parallel,
         data_parallel=data_parallel,
         engine=engine,
+        engine_version=engine_version,
     )
     _estimate_one(single, calibration, as_json=as_json)
 
@@ -124,7 +128,8 @@ def _spec_of(config: object, *, named: object) -> "ModelSpec | None":
 def view(found: "EstimateDocument") -> Table:
     degrees = f"TP {found.tensor_parallel}, PP {found.pipeline_parallel}"
     degrees += f", DP {found.data_parallel}" if found.data_parallel > 1 else ""
-    title = f"{found.model} at {found.precision} on {found.gpu}, {degrees}, {found.engine}"
+    served_by = f"{found.engine} {found.engine_version}".rstrip()
+    title = f"{found.model} at {found.precision} on {found.gpu}, {degrees}, {served_by}"
     table = table_of(title=title, texts=("", ""))
     table.show_header = False
     band = f"{found.low_req_per_s:.3g} to {found.high_req_per_s:.3g}"

@@ -58,14 +58,18 @@ class CorrelationDocument(Document):
 
 
 class KernelsDocument(Document):
-    """Multipliers on what is shared of experts, for weights of one precision on one GPU architecture."""
+    """Multipliers of the kernels for weights of one precision on the GPUs of one class."""
 
     engine: Name
     """The serving engine."""
-    architecture: Name
-    """Of the GPU."""
+    gpu_class: Name
+    """Of GPUs."""
     precision: PrecisionName
     """Of the weights."""
+    compute: Factor
+    """Of the compute that dense products reach."""
+    bandwidth: Factor
+    """Of the bandwidth that they reach."""
     expert_compute: Factor
     """Of the compute that grouped products reach."""
     expert_bandwidth: Factor
@@ -144,7 +148,7 @@ class CalibrationDocument(Document):
     engines: dict[Name, Multipliers]
     """By engine."""
     kernels: Annotated[tuple[KernelsDocument, ...], Field(strict=False, max_length=1_000)] = ()
-    """Of experts, where runs of them spoke for themselves."""
+    """Where runs spoke for themselves."""
     correlation: CorrelationDocument
     """How far a run speaks for its neighbours."""
     least_band: Annotated[float, Field(ge=1, le=100)]

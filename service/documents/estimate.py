@@ -35,6 +35,8 @@ class EstimateQuestion(Document):
     """Of the KV cache; null: what engines choose."""
     engine: Name | None = None
     """Serving engine; null: the calibration's, or vllm."""
+    engine_version: Name | None = None
+    """Its version, such as 0.6.3: old ones are slower, and less is known of them; null: a current one."""
     calibration: Name | CalibrationDocument | None = None
     """By your own runs: the name of a stored calibration, or a whole one."""
 
@@ -60,6 +62,8 @@ class EstimateDocument(Document):
     """Of the KV cache."""
     engine: str
     """Serving engine."""
+    engine_version: str = ""
+    """Its version as it was asked for; empty: the calibration's, or a current one."""
     input_tokens: float
     """Tokens of a prompt."""
     output_tokens: float

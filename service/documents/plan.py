@@ -226,6 +226,10 @@ class PlannedModel(Document):
     """The limits of workloads that have none of their own."""
     more_precisions: Annotated[tuple[PlannedPrecision, ...], Field(strict=False)] = ()
     """Those that replicas may have besides, where a list was given."""
+    engine: EngineChoice = "vllm"
+    """Whose speed its rates are of."""
+    engine_version: str = ""
+    """The version; empty: a current one."""
 
 
 class RouteDocument(Document):

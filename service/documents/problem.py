@@ -14,6 +14,7 @@ from sutler.service.documents.fields import Document, GpuName, UsdPerHour, rejec
 from sutler.service.documents.model import GpuDocument
 from sutler.service.documents.problem_parts import (
     EngineChoice,
+    EngineVersion,
     LimitsDocument,
     MarketSourceDocument,
     ModelDocument,
@@ -63,7 +64,10 @@ class ProblemDocument(Document):
     engine: EngineChoice = "vllm"
     """What serves the models, which decides the layouts that exist: `vllm`, `sglang` and `tensorrt-llm` have one
     tensor-parallel size for all stages of a pipeline; `any-layout` stands for engines that run stages of any size on
-    any GPUs, such as HexGen. Layouts with measured rates exist in any case."""
+    any GPUs, such as HexGen. Layouts with measured rates exist in any case. Its speed is what is
+    estimated."""
+    engine_version: EngineVersion | None = None
+    """Its version, such as 0.6.3: old ones are slower, and less is known of them. Unset: a current one."""
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:

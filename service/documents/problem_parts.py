@@ -200,6 +200,7 @@ PrecisionChoice = Annotated[
 
 
 EngineChoice = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
+EngineVersion = Annotated[str, Field(max_length=100, pattern=r"^v?\d+(\.\d+)+[0-9A-Za-z.+-]*$")]
 
 
 class ModelDocument(Document):
@@ -229,6 +230,8 @@ class ModelDocument(Document):
     """The traffic as recorded requests; or `workloads`."""
     engine: EngineChoice | None = None
     """What serves this model; unset: the problem's `engine`."""
+    engine_version: EngineVersion | None = None
+    """Its version; unset: the problem's `engine_version`, where that is of the same engine."""
     max_context_tokens: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     """Tokens of input and output that servers accept in one request, and that the KV cache of every replica holds; at
     most the model's own context. Unset: about twice what the longest workload needs."""

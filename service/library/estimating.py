@@ -25,12 +25,14 @@ def estimate(
     data_parallel: int = 1,
     kv_precision: str | None = None,
     engine: str | None = None,
+    engine_version: str | None = None,
     calibration: "str | Path | CalibrationDocument | None" = None,
 ) -> EstimateDocument:
     """Estimates requests/s, time to first token and time per output token of one replica, with their error band.
 
     `model` and `gpu` are named as the catalogue does or in a usual spelling; `concurrency` unset: the most requests
-    that fit; `calibration`: the name of one in the store, its file, or the document.
+    that fit; `engine_version` unset: a current one;
+    `calibration`: the name of one in the store, its file, or the document.
 
     Raises DocumentError and InvalidProblemError, which name the field, also where the model does not fit.
     """
@@ -45,7 +47,8 @@ def estimate(
         "tp": tensor_parallel,
         "pp": pipeline_parallel,
         "dp": data_parallel,
-        "engine": engine if engine is not None or own is None else own.serves,
+        "engine": engine,
+        "engine_version": engine_version,
     }
     spec = None if isinstance(model, str) else model
     given = texts if spec is not None else {"model": model, **texts}

@@ -53,6 +53,12 @@ def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow]
     usable = [row for row in measured if _are_names_known(row.gpu, row.model)]
     layer_runs = [_layer_run(row) for row in usable]
     serving = [serving_run(run) for run in single]
+    titles = sorted({shipped_calibration().engine(run.engine).title for run in serving})
+    if len(titles) > 1:
+        raise NothingToFitError(
+            f"the runs are of versions that are not alike ({', '.join(titles)})",
+            "calibrate each on its own, with --engine-version",
+        )
     tight = len(single) - len(with_room(serving))
     if len(single) == tight and not layer_runs:
         raise NothingToFitError(

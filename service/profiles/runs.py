@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
+from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.throughput.runs import ServingRun
@@ -92,13 +93,13 @@ class ProfileRun:
 
 
 def serving_run(run: ProfileRun) -> ServingRun:
-    """The run as the solver fits it. Raises UnknownNameError."""
+    """The run as the solver fits it, its engine by the name of that version's factors. Raises UnknownNameError."""
     shared = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency", "req_per_s", "ttft_s", "tpot_s")
     return ServingRun(
         gpu=resolve_gpu(run.key.gpu),
         spec=resolve_model(run.key.model),
         precision=run.key.precision,
         kv_precision=run.key.kv_precision,
-        engine=run.key.engine,
+        engine=shipped_calibration().version_of(run.key.engine, run.key.engine_version),
         **{name: getattr(run, name) for name in shared},
     )

@@ -48,8 +48,6 @@ def estimate(
     own = None if document is None else calibration_of(document, field="calibration")
     asked: dict[str, Any] = question.model_dump(exclude_none=True, exclude={"calibration"})
     texts = {DEGREES.get(name, name): str(value) for name, value in asked.items()}
-    if own is not None:
-        texts.setdefault("engine", own.serves)
     return estimate_document(configuration(texts), own)
 
 

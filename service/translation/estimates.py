@@ -37,7 +37,8 @@ _ENGINE_SPELLINGS: Final = MappingProxyType({"tensorrtllm": "trtllm", "tensorrt"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One replica and its traffic. No `concurrency`: the largest batch that fits."""
+    """One replica and its traffic. No `concurrency`: the largest batch that fits. An empty engine is that of the
+    calibration."""
 
     gpu: Gpu
     spec: ModelSpec
@@ -49,13 +50,14 @@ class Configuration:
     output_tokens: float
     concurrency: int | None
     engine: str
+    engine_version: str = ""
     data_parallel: int = 1
 
 
 def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> Configuration:
     """Reads texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
-    concurrency (the largest batch), kv_precision (what engines choose) and engine (vllm). An empty text counts as
-    absent. `spec`: the model, in place of its name.
+    concurrency (the largest batch), kv_precision (what engines choose), engine (the calibration's, or vllm) and
+    engine_version (a current one). An empty text counts as absent. `spec`: the model, in place of its name.
 
     Raises DocumentError and InvalidProblemError, which name the field.
     """
@@ -77,7 +79,8 @@ def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> C
         input_tokens=_tokens(values, "input_tokens"),
         output_tokens=_tokens(values, "output_tokens"),
         concurrency=_whole(values, "concurrency", most=MOST_REQUESTS) if _given(values, "concurrency") else None,
-        engine=engine_of(values.get("engine", "")),
+        engine=engine_of(values["engine"]) if _given(values, "engine") else "",
+        engine_version=_given(values, "engine_version"),
         data_parallel=ranks,
     )
 
@@ -93,10 +96,13 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
         pipeline_parallel=asked.pipeline_parallel,
         data_parallel=asked.data_parallel,
     )
-    if calibration is not None and calibration.serves != asked.engine:
-        remedy = f"{calibration.name} was fitted to runs of {calibration.serves}: estimate that, or leave it out"
-        raise DocumentError.of("engine", remedy, value=asked.engine)
-    roofline = Roofline(calibration or shipped_calibration(), asked.engine)
+    by = calibration or shipped_calibration()
+    engine = _factors_of(asked, by)
+    if calibration is not None and calibration.serves != engine:
+        fitted = by.engine(by.serves).title
+        remedy = f"{calibration.name} was fitted to runs of {fitted}: estimate that, or leave it out"
+        raise DocumentError.of("engine", remedy, value=f"{asked.engine} {asked.engine_version}".strip())
+    roofline = Roofline(by, engine)
     return estimate(roofline, model, layouts, concurrency=asked.concurrency)
 
 
@@ -105,16 +111,25 @@ def estimate_document(config: Configuration, own: Calibration | None = None) -> 
     found = estimated(config, own)
     if found.error is not None:
         raise DocumentError.of("gpu", found.error, value=config.gpu.slug)
-    layout = ("tensor_parallel", "pipeline_parallel", "data_parallel", "precision", "kv_precision", "engine")
+    by = own or shipped_calibration()
+    layout = ("tensor_parallel", "pipeline_parallel", "data_parallel", "precision", "kv_precision", "engine_version")
     load = ("input_tokens", "output_tokens")
     rates = ("concurrency", "running", "req_per_s", "ttft_s", "tpot_s", "low_req_per_s", "high_req_per_s")
     return EstimateDocument(
         schema="sutler/estimate/v1",
         model=config.spec.id,
         gpu=config.gpu.slug,
+        engine=by.engine(_factors_of(config, by)).engine,
         **{name: getattr(config, name) for name in (*layout, *load)},
         **{name: getattr(found, name) for name in (*rates, "source", "detail")},
     )
+
+
+def _factors_of(asked: Configuration, by: Calibration) -> str:
+    """The name of the factors that are meant."""
+    if not asked.engine and not asked.engine_version:
+        return by.serves
+    return by.version_of(asked.engine or by.engine(by.serves).engine, asked.engine_version)
 
 
 def precision_of(field: str, text: str) -> Precision:

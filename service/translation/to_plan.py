@@ -18,7 +18,7 @@ from sutler.service.translation.to_problem import latency_limits
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.catalog.entries import Gpu, ModelSpec
 from sutler.solver.plan import Plan, Replica, Route, Share, SolveReport
-from sutler.solver.problem import LatencyLimit, Problem, ServedModel, Workload
+from sutler.solver.problem import Estimates, LatencyLimit, Problem, ServedModel, Workload
 from sutler.solver.throughput.roofline import Roofline
 
 # What explains a plan does not tell what runs where.
@@ -58,9 +58,10 @@ def gpus_of(plan: PlanDocument) -> dict[str, Gpu]:
 
 def roofline_of(plan: PlanDocument) -> Roofline:
     """Returns the estimator that a plan's rates came from."""
-    calibration = shipped_calibration() if plan.calibration is None else calibration_of(plan.calibration)
+    own = None if plan.calibration is None else calibration_of(plan.calibration)
     has_operators = any("aiconfigurator" in evidence.source for evidence in plan.evidence)
-    return Roofline(calibration, calibration.serves, "narrowest_band" if has_operators else "roofline")
+    estimates: Estimates = "narrowest_band" if has_operators else "roofline"
+    return Roofline(own or shipped_calibration(), None if own is None else own.serves, estimates)
 
 
 def solver_plan(document: PlanDocument) -> Plan:

@@ -205,8 +205,15 @@ def _model(
         workloads=_workloads(at, model, document, folder, notes),
         slo=latency_limits(model.slo),
         engine=model.engine or document.engine,
+        engine_version=model.engine_version or _shared_version(model, document),
         more_precisions=tuple(others),
     )
+
+
+def _shared_version(model: ModelDocument, document: ProblemDocument) -> str:
+    """The problem's, where the model is served by the problem's engine."""
+    is_shared = model.engine in (None, document.engine)
+    return (document.engine_version or "") if is_shared else ""
 
 
 def _spec(

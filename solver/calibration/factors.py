@@ -5,6 +5,7 @@ speeds.py. Everything that was fitted or assumed is in that file with what it re
 """
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -77,21 +78,32 @@ class GpuClass:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Multipliers on what is shared of experts, of the kernels that one engine has for weights of one precision on
-    one GPU architecture."""
+    """Multipliers of the kernels that one engine has for weights of one precision on the GPUs of one class: on the
+    speeds of dense products, and on what is shared of experts."""
 
     engine: str
-    architecture: str
+    gpu_class: str
     precision: str
+    compute: float = 1.0
+    bandwidth: float = 1.0
     expert_compute: float = 1.0
     expert_bandwidth: float = 1.0
     expert_overhead: float = 1.0
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells them apart."""
+        return self.engine, self.gpu_class, self.precision
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFactors:
     """Multipliers of one serving engine on the shared factors; `mixes`: whether prompts share steps with others'
-    tokens."""
+    tokens.
+
+    An engine's older versions have factors of their own: `of` is what they are versions of, `until` the first version
+    that they do not stand for ("" for what is current), `band` the least band of their rates.
+    """
 
     name: str
     mixes: bool
@@ -101,10 +113,38 @@ class EngineFactors:
     first_token_base: float
     first_token_prefills: float
     first_token_wave: float
+    of: str = ""
+    until: str = ""
+    band: float = 1.0
+
+    @property
+    def engine(self) -> str:
+        """What people call it, whatever the version."""
+        return self.of or self.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.engine} before {self.until}" if self.until else self.engine
 
 
 # What is fitted of an engine.
-ENGINE_FACTORS: Final = tuple(field.name for field in fields(EngineFactors) if field.type is float)
+ENGINE_FACTORS: Final = tuple(
+    field.name for field in fields(EngineFactors) if field.type is float and field.name != "band"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How far off the roofline and the operator database were on the same runs of one GPU type with the reference
+    engine: medians of |predicted / measured - 1| of requests/s, the roofline's by fits that saw no run of the GPU;
+    `operators_band`: the factor within which nine of ten answers of the database are."""
+
+    gpu: str
+    has_experts: bool
+    runs: int
+    roofline_error_fraction: float
+    operators_error_fraction: float
+    operators_band: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +174,7 @@ class Calibration:
     engines: Mapping[str, EngineFactors]
     kernels: tuple[Kernels, ...]
     correlation: Correlation
+    compared: tuple[Compared, ...] = ()
     corrections: Corrections | None = None
     name: str = SHIPPED
     serves: str = REFERENCE_ENGINE
@@ -159,7 +200,19 @@ class Calibration:
             bands.append(self.corrections.least_band)
         elif engine not in self.engines:
             bands.append(self.priors.engine_band)
-        return max(bands)
+        return max(*bands, self.engine(engine).band)
+
+    def version_of(self, engine: str, version: str) -> str:
+        """The name of the factors for a version of an engine: of the oldest that still stand for it. A version that
+        holds no number (a nightly build, `latest`) is current."""
+        number = _number(version)
+        older = [one for one in self.engines.values() if one.of == engine and number and number < _number(one.until)]
+        return min(older, key=lambda one: _number(one.until)).name if older else engine
+
+    def compared_on(self, gpu: Gpu, *, has_experts: bool) -> Compared | None:
+        """Which source was nearer on runs like these; None without any."""
+        wanted = (gpu.slug, has_experts)
+        return next((one for one in self.compared if (one.gpu, one.has_experts) == wanted), None)
 
     def gpu_class(self, gpu: Gpu) -> GpuClass:
         """Finds the class by slug, else by architecture and memory bandwidth, else the class `unknown`."""
@@ -177,15 +230,24 @@ class Calibration:
             return max(of_architecture, key=lambda candidate: candidate.min_bandwidth_gb_per_s)
         return next(candidate for candidate in self.gpu_classes if candidate.name == "unknown")
 
-    def kernels_of(self, engine: str, architecture: str, precision: str) -> Kernels:
+    def kernels_of(self, engine: str, gpu: Gpu, precision: Precision) -> Kernels:
         """The multipliers of these kernels, all 1 where none were measured."""
-        wanted = (engine, architecture.lower(), precision)
-        found = (one for one in self.kernels if (one.engine, one.architecture, one.precision) == wanted)
-        return next(found, Kernels(*wanted))
+        return self.kernels_at(engine, self.gpu_class(gpu).name, precision)
+
+    def kernels_at(self, engine: str, gpu_class: str, precision: str) -> Kernels:
+        """The same by the name of the GPU's class."""
+        wanted = (engine, gpu_class, precision)
+        return next((one for one in self.kernels if one.key == wanted), Kernels(*wanted))
 
     def engine(self, name: str) -> EngineFactors:
         """The engine's multipliers; an engine without any counts as the reference one, under its own name."""
         return self.engines.get(name) or replace(self.engines[REFERENCE_ENGINE], name=name)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """0.8.5 of `v0.8.5.post1`; empty without one."""
+    found = re.search(r"\d+(?:\.\d+)+", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 @cache
@@ -206,6 +268,7 @@ def calibration_from_toml(text: str) -> Calibration:
         engines={name: EngineFactors(name=name, **entry) for name, entry in data["engine"].items()},
         kernels=tuple(Kernels(**entry) for entry in data.get("kernels", ())),
         correlation=Correlation(**data["correlation"]),
+        compared=tuple(Compared(**entry) for entry in data.get("compared", ())),
         version=f"calibration {hashlib.sha256(text.encode()).hexdigest()[:8]}",
     )
 

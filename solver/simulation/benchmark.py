@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from sutler.solver.calibration.factors import REFERENCE_ENGINE
+from sutler.solver.calibration.factors import REFERENCE_ENGINE, EngineFactors
 from sutler.solver.problem import ServedModel
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
@@ -44,6 +44,13 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
 }
 
 
+def protocol_of(engine: EngineFactors) -> Protocol:
+    """Returns how the engine schedules; the reference one's where that is not known. An engine that does not mix lets
+    new prompts go first."""
+    known = PROTOCOLS.get(engine.engine, PROTOCOLS[REFERENCE_ENGINE])
+    return known if engine.mixes else replace(known, scheduling="prefill_first")
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmarked:
     """Means over all requests; req_per_s = concurrency / (ttft_s + (output - 1) tpot_s), as reports state it."""
@@ -61,7 +68,7 @@ def benchmarked(
     NaN where the cache does not hold a single request.
     Raises InvalidProblemError where the model's architecture is unknown.
     """
-    protocol = protocol or PROTOCOLS.get(roofline.engine_name, PROTOCOLS[REFERENCE_ENGINE])
+    protocol = protocol or protocol_of(roofline.engine(model))
     workload = model.workloads[0]
     requests = _requests(model, WAVES * concurrency, protocol.spread_fraction)
     longest_tokens = float((requests.input_tokens + requests.output_tokens).max())
@@ -71,7 +78,7 @@ def benchmarked(
     settings = EngineSettings(
         concurrency, protocol.max_batched_tokens, protocol.scheduling, model.prefix_cache_hit_fraction
     )
-    replica = SimulatedReplica("benchmark", times, settings, roofline.first_token.base_s)
+    replica = SimulatedReplica("benchmark", times, settings, roofline.first_token(model).base_s)
     outcome = closed_loop(replica, requests, concurrency=concurrency)
     if not outcome.is_served.any():
         return Benchmarked(float("nan"), float("nan"), float("nan"))

@@ -64,7 +64,9 @@ def simulated_replicas(
             cached_fraction=model.prefix_cache_hit_fraction,
             role=replica.role,
         )
-        outside_s = 0.0 if replica.role == "decode" else roofline.first_token.base_s  # the first server's alone
+        outside_s = (
+            0.0 if replica.role == "decode" else roofline.first_token(model).base_s
+        )  # the first server's alone
         found.append(SimulatedReplica(replica.id, known[key], settings, outside_s))
     return tuple(found)
 

@@ -221,10 +221,13 @@ def evidence(
 
 
 def roofline_of(problem: Problem, layouts: Layouts | None = None) -> Roofline:
-    """The roofline of the problem's calibration and of its engine; operators were not measured on capped GPUs."""
-    calibration = problem.calibration or shipped_calibration()
+    """The roofline of the problem's calibration and of the engine that it was fitted to, or as shipped, of the engine
+    of each model; operators were not measured on capped GPUs."""
+    calibration, engine = problem.calibration or shipped_calibration(), None
+    if problem.calibration is not None:
+        engine = calibration.serves
     is_capped = layouts is not None and layouts.power_cap_fraction < 1
-    return Roofline(calibration, calibration.serves, "roofline" if is_capped else problem.estimates)
+    return Roofline(calibration, engine, "roofline" if is_capped else problem.estimates)
 
 
 def _estimated(problem: Problem, model: ServedModel) -> bool:

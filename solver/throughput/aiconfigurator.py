@@ -22,11 +22,7 @@ from sutler.solver.throughput.operator_models import link_error, model_error, qu
 from sutler.solver.throughput.operator_package import DISTRIBUTION, VERSION, missing
 from sutler.solver.throughput.stages import Basis, StageKinds, StageSeconds, StagesOver, Traffic
 
-# Composed as here, nine of ten of the 240 vLLM runs of docs/accuracy.md are within 26 % on H100 and 20 % on B200;
-# elsewhere no run at hand says how far off it is.
-VALIDATED: Final = frozenset({"h100-sxm", "h200-sxm", "b200"})
-VALIDATED_BAND: Final = 1.3
-BAND: Final = 1.4
+BAND: Final = 1.4  # chosen: where no run at hand says how far off the database is
 # A prompt that fills half a step, for what is asked of the database about products alone.
 TYPICAL: Final = Traffic(np.array([1024.0]), np.array([1.0]), np.array([1024.0]))
 
@@ -102,17 +98,23 @@ class OperatorStages(StagesOver):
                 yield kind, times
 
     def _is_preferred(self, kinds: StageKinds, kind: int) -> bool:
-        """Never to a user's own runs on the GPU; else by the bands, which need not open the database."""
+        """Never to a user's own runs on the GPU; else to the roofline where the database was nearer on runs of the
+        GPU, or where there was none, by the bands, which need not open the database."""
         gpu, corrections = kinds.gpus[int(kinds.gpu[kind])], self.calibration.corrections
         if corrections is not None and any(slug == gpu.slug for slug, _, _ in corrections.points.labels):
             return False
         has_experts = self.spec.moe is not None
-        before = self.calibration.band(gpu, self.precision, self.engine.name, has_experts=has_experts)
-        return self.everywhere or self._band(kinds, kind) < before
+        known = self.calibration.compared_on(gpu, has_experts=has_experts)
+        if self.everywhere:
+            return True
+        if known is not None:
+            return known.operators_error_fraction < known.roofline_error_fraction
+        return self.calibration.band(gpu, self.precision, self.engine.name, has_experts=has_experts) > BAND
 
     def _band(self, kinds: StageKinds, kind: int) -> float:
         gpu = kinds.gpus[int(kinds.gpu[kind])]
-        return VALIDATED_BAND if gpu.slug in VALIDATED and self.spec.moe is None else BAND
+        known = self.calibration.compared_on(gpu, has_experts=self.spec.moe is not None)
+        return BAND if known is None else known.operators_band
 
     def _times(self, kinds: StageKinds, kind: int) -> OperatorTimes | str:
         gpu, tensor_parallel = kinds.gpus[int(kinds.gpu[kind])], int(kinds.tensor_parallel[kind])

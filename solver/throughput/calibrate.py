@@ -94,8 +94,9 @@ def with_kernels(prior: Calibration, runs: Sequence[ServingRun]) -> Calibration:
 
 
 def _kernels(prior: Calibration, runs: Sequence[ServingRun]) -> dict[Kernels, None]:
-    architectures = ((run, run.gpu.architecture or "") for run in runs if run.spec.moe is not None)
-    return dict.fromkeys(prior.kernels_of(run.engine, one, run.precision) for run, one in architectures)
+    return dict.fromkeys(
+        prior.kernels_of(run.engine, run.gpu, run.precision) for run in runs if run.spec.moe is not None
+    )
 
 
 def fitted(

@@ -105,7 +105,7 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
 
 def _followed(start: Calibration, moved: Calibration, share: float) -> Calibration:
     """What is so far on the way to the fit."""
-    kernels = (start.kernels_of(one.engine, one.architecture, one.precision) for one in moved.kernels)
+    kernels = (start.kernels_at(*one.key) for one in moved.kernels)
     known = replace(start, engines=_with_engine(start, moved.serves), kernels=tuple(kernels))
     return between(known, moved, share)
 

@@ -4,7 +4,7 @@ Flow: Layouts -> prepare.py -> composer.py -> Rates; and loaded.py -> points.py,
 Layouts are handled together: python loops run over blocks of thousands of them, stages, caps and loads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray, concatenated, take_rows
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, EngineFactors, shipped_calibration
-from sutler.solver.problem import Estimates, ServedModel
+from sutler.solver.problem import EngineName, Estimates, ServedModel
 from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.base import Layouts, Points, RateBasis, Rates
@@ -33,38 +33,46 @@ from sutler.solver.throughput.stages import ModelStages, RooflineStages, stage_k
 # Chosen so that a block's arrays, of which points have more, stay in the processor's cache.
 PAIRS_PER_BLOCK: Final = 1 << 15
 POINT_PAIRS_PER_BLOCK: Final = 1 << 12
+# Whose factors an engine has; what runs any layout is taken for the reference one.
+FACTORS_OF: Final[Mapping[EngineName, str]] = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "tensorrt-llm": "trtllm",
+    "any-layout": REFERENCE_ENGINE,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """`engine_name` is a calibrated serving engine; any other counts as the reference one with a wider band.
+    None: the engine and version of each model.
 
     `estimates`: whether the operator database answers where its band is narrower, wherever it can, or nowhere.
     """
 
     calibration: Calibration = field(default_factory=shipped_calibration)
-    engine_name: str = REFERENCE_ENGINE
+    engine_name: str | None = None
     estimates: Estimates = "narrowest_band"
 
-    @property
-    def engine(self) -> EngineFactors:
-        return self.calibration.engine(self.engine_name)
+    def engine(self, model: ServedModel) -> EngineFactors:
+        """The factors of what serves the model."""
+        known = FACTORS_OF[model.engine]
+        return self.calibration.engine(self.engine_name or self.calibration.version_of(known, model.engine_version))
 
-    @property
-    def engine_title(self) -> str:
+    def engine_title(self, model: ServedModel) -> str:
         """The engine, and what stands in for it where it has no factors of its own."""
-        if self.engine_name in self.calibration.engines:
-            return self.engine_name
-        return f"{REFERENCE_ENGINE} standing in for {self.engine_name}"
+        engine = self.engine(model)
+        known = engine.name in self.calibration.engines
+        return engine.title if known else f"{REFERENCE_ENGINE} standing in for {engine.name}"
 
-    @property
-    def first_token(self) -> FirstToken:
-        return first_token(self.calibration.factors, self.engine)
+    def first_token(self, model: ServedModel) -> FirstToken:
+        """What first tokens of the model wait for beside the engine's steps."""
+        return first_token(self.calibration.factors, self.engine(model))
 
     def stages(self, model: ServedModel) -> RooflineStages:
         """The questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
         work = layer_work(known_spec(model), model.precision, model.kv_precision)
-        return RooflineStages(work, model.precision, self.calibration, self.engine)
+        return RooflineStages(work, model.precision, self.calibration, self.engine(model))
 
     def planning_stages(self, model: ServedModel) -> ModelStages:
         """What rates rest on: corrected by the runs of a user's calibration for this engine, or answered by the
@@ -90,7 +98,7 @@ class Roofline:
 
     def _corrected(self, model: ServedModel) -> CorrectedStages | None:
         corrections = self.calibration.corrections
-        if corrections is None or corrections.engine != self.engine_name:
+        if corrections is None or corrections.engine != self.engine(model).name:
             return None
         return CorrectedStages(self.stages(model), known_spec(model), corrections)
 
@@ -133,7 +141,7 @@ class Roofline:
                 prepared.limits,
                 mixes,
                 offered,
-                base_s=self.first_token.base_s,
+                base_s=self.first_token(model).base_s,
                 most_load=most_load,
                 caps=known,
             )
@@ -148,7 +156,7 @@ class Roofline:
         prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
         capped = loaded_of(prepared, np.arange(len(layouts))).capped(caps[prepared.order])
         found = load_ceilings(
-            capped, rps[prepared.order], prepared.limits, base_s=self.first_token.base_s, most_load=most_load
+            capped, rps[prepared.order], prepared.limits, base_s=self.first_token(model).base_s, most_load=most_load
         )
         return found[np.argsort(prepared.order)]
 
@@ -156,7 +164,8 @@ class Roofline:
         """What the number rests on and its bottleneck, or why there is none."""
         evidence = RateEvidence(model, layouts, rates, layout, workload, self.planning_stages(model))
         is_served = rates.rps[layout, workload] > 0
-        detail = evidence.served(self.engine_title) if is_served else evidence.unserved(self.first_token.base_s)
+        title, base_s = self.engine_title(model), self.first_token(model).base_s
+        detail = evidence.served(title) if is_served else evidence.unserved(base_s)
         return RateBasis(*evidence.source(), detail)
 
 

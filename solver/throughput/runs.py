@@ -18,6 +18,8 @@ from sutler.solver.throughput.composer import Composed
 from sutler.solver.throughput.latency import ClosedLoop, closed_loop, first_token
 from sutler.solver.throughput.memory import stage_memory
 from sutler.solver.throughput.stage_times import (
+    StageSpeeds,
+    StageWork,
     decode_attention_s,
     decode_layer_s,
     head_s,
@@ -34,7 +36,10 @@ LARGEST_WEIGHT_FRACTION: Final = 0.9  # chosen: of the usable memory; beyond, a 
 
 @dataclass(frozen=True, slots=True)
 class ServingRun:
-    """One closed-loop run of one tensor-parallel replica. Latencies are means; `source` says where it is from."""
+    """One run of one tensor-parallel replica: a closed loop, or a static batch of `concurrency` requests that start
+    together, where `req_per_s` is their number over the time until the last token. Latencies are means, NaN where
+    they were not measured. `engine`: the name of its factors, which stand for several versions; `version`: the one
+    that ran, as its source states it, "" where it does not."""
 
     gpu: Gpu
     spec: ModelSpec
@@ -48,6 +53,8 @@ class ServingRun:
     req_per_s: float
     ttft_s: float
     tpot_s: float
+    is_static: bool = False
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class LayerRun:
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """Runs that share model, precisions and engine, with what does not depend on the factors.
+    """Runs that share model, precisions, engine and kind, with what does not depend on the factors.
 
     index: positions in the caller's sequence; batch: what runs at once, by memory.
     """
@@ -85,6 +92,7 @@ class RunGroup:
     context: FloatArray
     concurrency: FloatArray
     batch: FloatArray
+    is_static: bool
 
 
 def with_room(runs: Sequence[ServingRun]) -> list[ServingRun]:
@@ -107,7 +115,7 @@ def _weight_fraction(run: ServingRun) -> float:
 
 
 def run_groups(runs: Sequence[ServingRun]) -> tuple[RunGroup, ...]:
-    keys = [(run.spec.id, run.precision, run.kv_precision, run.engine) for run in runs]
+    keys = [(run.spec.id, run.precision, run.kv_precision, run.engine, run.is_static) for run in runs]
     return tuple(
         _group(runs, np.array([i for i, one in enumerate(keys) if one == key])) for key in dict.fromkeys(keys)
     )
@@ -136,6 +144,7 @@ def _group(runs: Sequence[ServingRun], index: FloatArray) -> RunGroup:
         context=context,
         concurrency=concurrency,
         batch=np.clip(np.floor(room), 1.0, concurrency),
+        is_static=first.is_static,
     )
 
 
@@ -205,6 +214,8 @@ def _predict_group(group: RunGroup, calibration: Calibration) -> ClosedLoop:
     )
     decode = group.work.layers * decode_layer_s(work, speeds, group.batch, group.work.seen_context(group.context))
     head = head_s(work, speeds, group.batch)
+    if group.is_static:
+        return _static_batch(group, work, speeds, pairs, decode_s=decode + head + speeds.step_overhead_s)
     decode, riding = decode + head + speeds.step_overhead_s, riding + head / group.batch
     alone = prefill + group.decode_steps * decode
     rate = 1.0 / np.maximum(riding + group.decode_steps * decode / group.batch, alone / group.batch)
@@ -212,6 +223,17 @@ def _predict_group(group: RunGroup, calibration: Calibration) -> ClosedLoop:
     loop = closed_loop(composed, group.batch, group.decode_steps, first_token(calibration.factors, engine))
     queue = (group.concurrency - group.batch) / loop.req_per_s
     return replace(loop, ttft_s=loop.ttft_s + queue)
+
+
+def _static_batch(
+    group: RunGroup, work: StageWork, speeds: StageSpeeds, pairs: FloatArray, *, decode_s: FloatArray
+) -> ClosedLoop:
+    """All prompts, then the tokens of all, as many times as memory makes waves of them."""
+    prompts_s = group.work.layers * prefill_layer_s(work, speeds, group.batch * group.new_tokens, group.batch * pairs)
+    ttft = prompts_s + head_s(work, speeds, group.batch) + speeds.step_overhead_s
+    waves = np.ceil(group.concurrency / group.batch)
+    rate = group.concurrency / (waves * (ttft + group.decode_steps * decode_s))
+    return ClosedLoop(rate, np.full(len(rate), np.nan), np.full(len(rate), np.nan))
 
 
 def predict_layers(runs: Sequence[LayerRun], calibration: Calibration) -> FloatArray:

@@ -94,23 +94,21 @@ def stage_speeds(
 
 def _gpu_speeds(gpu: Gpu, precision: Precision, calibration: Calibration, engine: EngineFactors) -> dict[str, float]:
     factors, kind = calibration.factors, calibration.gpu_class(gpu)
-    kernels = calibration.kernels_of(engine.name, gpu.architecture or "", precision)
+    kernels = calibration.kernels_of(engine.name, gpu, precision)
     how = arithmetic(gpu, precision)
     relative = {"16-bit": 1.0, "fp8": factors.fp8_fraction, "fp4": factors.fp4_fraction}[how.scale]
     base = (gpu.peak_tflops_bf16_dense or 1.0) * FLOPS_PER_TFLOP
     peak = (how.tflops or 1.0) * FLOPS_PER_TFLOP
-    bandwidth = (gpu.memory_bandwidth_gb_per_s or 1.0) * BYTES_PER_GB * kind.bandwidth
-    flops = peak * factors.compute_fraction * relative * kind.compute * engine.compute
+    memory = (gpu.memory_bandwidth_gb_per_s or 1.0) * BYTES_PER_GB * kind.bandwidth
+    bandwidth = memory * factors.bandwidth_fraction * kernels.bandwidth
+    flops = peak * factors.compute_fraction * relative * kind.compute * engine.compute * kernels.compute
     return {
         "flops": flops,
         "expert_flops": flops * factors.expert_compute * kernels.expert_compute,
         "attention_flops": base * factors.attention_fraction * kind.compute,
-        "bandwidth": bandwidth * factors.bandwidth_fraction,
-        "expert_bandwidth": bandwidth
-        * factors.bandwidth_fraction
-        * factors.expert_bandwidth
-        * kernels.expert_bandwidth,
-        "kv_bandwidth": bandwidth * factors.kv_bandwidth_fraction * engine.kv_bandwidth,
+        "bandwidth": bandwidth,
+        "expert_bandwidth": bandwidth * factors.expert_bandwidth * kernels.expert_bandwidth,
+        "kv_bandwidth": memory * factors.kv_bandwidth_fraction * engine.kv_bandwidth,
         "layer_overhead_s": factors.layer_overhead_s * kind.overhead * engine.overhead,
         "sequence_overhead_s": factors.sequence_overhead_s * kind.overhead * engine.overhead,
     }

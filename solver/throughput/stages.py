@@ -249,10 +249,7 @@ class RooflineStages:
         if self.work.latent_attention:
             overhead *= factors.latent_attention_overhead
         if self.work.experts > 1:
-            of_gpu = (
-                self.calibration.kernels_of(self.engine.name, gpu.architecture or "", self.precision)
-                for gpu in kinds.gpus
-            )
+            of_gpu = (self.calibration.kernels_of(self.engine.name, gpu, self.precision) for gpu in kinds.gpus)
             overhead *= factors.expert_overhead * np.array([one.expert_overhead for one in of_gpu])
         return replace(speeds, layer_overhead_s=speeds.layer_overhead_s * overhead[kinds.gpu])
 

@@ -124,7 +124,7 @@ def test_kernels_of_experts_are_learnt_apart_from_dense_models() -> None:
     experts = a_few(spec=resolve_model("qwen3-30b-a3b"))
     found = refit(as_if(experts, 0.6), [], SHIPPED).calibration
     assert error(as_if(experts, 0.6), found) < 0.1
-    assert found.kernels_of("vllm", "hopper", "bf16") != SHIPPED.kernels_of("vllm", "hopper", "bf16")
+    assert found.kernels_at("vllm", "hopper", "bf16") != SHIPPED.kernels_at("vllm", "hopper", "bf16")
 
 
 def test_one_wrong_run_among_good_ones_counts_for_little() -> None:

@@ -31,6 +31,7 @@ from tests.solver.throughput.builders import (
 
 LAYOUTS = pipelines_of([("h100-sxm", 4)], [("a100-sxm4-80gb", 8)], [("h100-sxm", 2)] * 2)
 ROLES: tuple[Role, ...] = ("prefill", "decode")
+BASE_S = Roofline().first_token(served("llama-3-70b", (1024, 256))).base_s
 LATENCY_S = Roofline().calibration.priors.cross_machine_hop_latency_s
 
 
@@ -183,7 +184,7 @@ def test_ttft_bounds_the_load_of_prefill_by_the_wait_for_other_prompts() -> None
     above ln(sqrt(u) / 0.1) / theta for one in ten requests; found here by root finding."""
     one = in_role(pipelines_of([("h100-sxm", 4)]), "prefill")
     service_s = 1 / Roofline().rates(served("llama-3-70b", (1024, 256)), one, caps=np.array([1])).rps.item()
-    own_s = Roofline().first_token.base_s + service_s + LATENCY_S
+    own_s = BASE_S + service_s + LATENCY_S
 
     def wait_s(load: float) -> float:
         decay = brentq(lambda theta: load * math.expm1(theta) - theta, 1e-6, 50)
@@ -199,7 +200,7 @@ def test_ttft_bounds_the_load_of_prefill_by_the_wait_for_other_prompts() -> None
 def test_below_its_own_time_a_prefill_replica_serves_none() -> None:
     one = in_role(pipelines_of([("h100-sxm", 4)]), "prefill")
     service_s = 1 / Roofline().rates(served("llama-3-70b", (1024, 256)), one, caps=np.array([1])).rps.item()
-    own_s = Roofline().first_token.base_s + service_s + LATENCY_S
+    own_s = BASE_S + service_s + LATENCY_S
 
     def points(seconds: float) -> int:
         return len(points_of(served("llama-3-70b", (1024, 256), slo=[ttft(seconds)]), one))
