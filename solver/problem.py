@@ -61,10 +61,41 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding. In every step `draft_tokens` are guessed for each sequence and checked together; one is
+    accepted with probability `acceptance_fraction` where those before it were. Guessing one takes
+    `draft_cost_fraction` of a step. `method`, `draft_model`: what the engine is told.
+    """
+
+    draft_tokens: int
+    acceptance_fraction: float
+    draft_cost_fraction: float
+    method: str
+    draft_model: str | None = None
+
+    @property
+    def checked_tokens(self) -> int:
+        """Of a sequence in a step."""
+        return 1 + self.draft_tokens
+
+    @property
+    def tokens_per_step(self) -> float:
+        """What a sequence gets of a step: the guesses that are accepted in a row, and one more (Leviathan et al.
+        2023, arXiv 2211.17192, eq. 1)."""
+        return float(sum(self.acceptance_fraction**place for place in range(self.checked_tokens)))
+
+    @property
+    def seconds_per_token(self) -> float:
+        """Of a second that checking takes, guesses included."""
+        return (1.0 + self.draft_tokens * self.draft_cost_fraction) / self.tokens_per_step
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One bucket of requests. `demand` is requests/s, or a number of requests when the objective is min_makespan.
 
-    `slo`: its own limits; None: those of its model.
+    `slo`: its own limits, `prefix_cache_hit_fraction`: what of its prompts is in the prefix cache; None: as of its
+    model.
     """
 
     name: str
@@ -72,6 +103,7 @@ class Workload:
     output_tokens: float
     demand: float
     slo: "tuple[LatencyLimit, ...] | None" = None
+    prefix_cache_hit_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +140,16 @@ class ServedModel:
     max_utilisation_fraction: float | None = None
     engine: EngineName = "vllm"
     engine_version: str = ""
+    speculation: Speculation | None = None
     max_context_tokens: int | None = None
     more_precisions: tuple[tuple[Precision, Precision], ...] = ()
     min_replicas: int = 1
     min_on_demand_replicas: int = 0
+
+    def cached_fraction(self, workload: Workload) -> float:
+        """What of the workload's prompts is in the prefix cache."""
+        own = workload.prefix_cache_hit_fraction
+        return self.prefix_cache_hit_fraction if own is None else own
 
     @property
     def least_replicas(self) -> "dict[LeastReplicas, int]":

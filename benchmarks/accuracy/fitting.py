@@ -49,7 +49,9 @@ def fit(
     with_experts = [run for run in runs if run.spec.moe is not None]
     fitted_engines = prior.engines.keys() - {reference_engine}
     engines = dict.fromkeys(run.engine for run in dense if run.engine in fitted_engines)
-    found = fitted_to(dense, layer_runs, prior, parameters(prior, dense, layer_runs, engines))
+    prior = with_kernels(prior, dense)
+    chosen = (*parameters(prior, dense, layer_runs, engines), *kernel_parameters(prior, dense))
+    found = fitted_to(dense, layer_runs, prior, chosen)
     known = with_kernels(found, with_experts)
     chosen = (*EXPERTS, *kernel_parameters(known, with_experts))
     return fitted_to(with_experts, [], known, chosen) if with_experts else found

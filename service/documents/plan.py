@@ -12,7 +12,7 @@ from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.fields import Document, Timestamp
 from sutler.service.documents.market import ContractName, ProviderUsed
 from sutler.service.documents.model import GpuDocument, ModelSpecDocument, PrecisionName
-from sutler.service.documents.problem_parts import EngineChoice, ResilienceDocument, SloDocument
+from sutler.service.documents.problem_parts import EngineChoice, ResilienceDocument, SloDocument, SpeculationDocument
 
 Fractions = dict[str, float]
 
@@ -192,6 +192,8 @@ class PlannedWorkload(Document):
     """Number of requests; min_makespan only."""
     slo: SloDocument | None = None
     """All its limits; null: those of the model."""
+    prefix_cache_hit_fraction: float | None = None
+    """Share of the prompt tokens that are in the prefix cache; null: as the model has it."""
 
 
 class PlannedPrecision(Document):
@@ -230,6 +232,8 @@ class PlannedModel(Document):
     """Whose speed its rates are of."""
     engine_version: str = ""
     """The version; empty: a current one."""
+    speculation: SpeculationDocument | None = None
+    """How its tokens are guessed; null: they are not."""
 
 
 class RouteDocument(Document):

@@ -147,6 +147,8 @@ class WorkloadDocument(Document):
     slo: SloDocument | None = None
     """Latency limits of its own. Those of a metric (ttft, tpot, e2e) replace all that the model has of it; null for
     one of its percentiles lifts them. Metrics that it leaves out: as the model has them."""
+    prefix_cache_hit_fraction: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of its input tokens whose KV cache is already there; unset: as the model has it."""
 
 
 class TraceDocument(Document):
@@ -203,6 +205,22 @@ EngineChoice = Literal["vllm", "sglang", "tensorrt-llm", "any-layout"]
 EngineVersion = Annotated[str, Field(max_length=100, pattern=r"^v?\d+(\.\d+)+[0-9A-Za-z.+-]*$")]
 
 
+class SpeculationDocument(Document):
+    """Speculative decoding: tokens are guessed, and checked together in one step."""
+
+    draft_tokens: Annotated[int, Field(ge=1, le=64)]
+    """Guesses per step and sequence (vLLM's num_speculative_tokens)."""
+    acceptance_fraction: Annotated[float, Field(ge=0, lt=1)]
+    """Probability that a guess is accepted where those before it were; engines report it."""
+    draft_cost_fraction: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """What one guess takes, of a step without any: next to nothing for n-grams, about a twentieth for a layer of the
+    model's own (MTP, EAGLE)."""
+    method: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=50)]
+    """As vLLM calls it: mtp, eagle3, ngram, draft_model, ..."""
+    draft_model: Name | None = None
+    """What guesses, where that is a model of its own. Its weights take memory that is not counted here."""
+
+
 class ModelDocument(Document):
     """A model to serve, with its traffic."""
 
@@ -232,6 +250,8 @@ class ModelDocument(Document):
     """What serves this model; unset: the problem's `engine`."""
     engine_version: EngineVersion | None = None
     """Its version; unset: the problem's `engine_version`, where that is of the same engine."""
+    speculation: SpeculationDocument | None = None
+    """Speculative decoding that its servers are started with; unset: none."""
     max_context_tokens: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     """Tokens of input and output that servers accept in one request, and that the KV cache of every replica holds; at
     most the model's own context. Unset: about twice what the longest workload needs."""

@@ -47,7 +47,14 @@ def kinds_of(plan: PlanDocument) -> tuple[RequestKind, ...]:
         for workload, rps in replica.throughput_rps.items():
             routed[replica.model, workload] = routed.get((replica.model, workload), 0.0) + rps
     return tuple(
-        RequestKind(model.name, w.name, w.input_tokens, w.output_tokens, routed.get((model.name, w.name), 0.0))
+        RequestKind(
+            model.name,
+            w.name,
+            w.input_tokens,
+            w.output_tokens,
+            routed.get((model.name, w.name), 0.0),
+            model.prefix_cache_hit_fraction if w.prefix_cache_hit_fraction is None else w.prefix_cache_hit_fraction,
+        )
         for model in plan.models
         for w in model.workloads
     )

@@ -3,10 +3,11 @@
 https://docs.vllm.ai/en/latest/serving/engine_args.html
 """
 
+import json
 from typing import Final
 
 from sutler.solver.catalog.entries import usual_kv_precision
-from sutler.solver.problem import Role, ServedModel
+from sutler.solver.problem import Role, ServedModel, Speculation
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.stage_times import CHUNK_TOKENS
 
@@ -50,12 +51,21 @@ def engine_args(
     args["max_num_seqs"] = -(-(max_batch or MAX_SEQUENCES) // data_parallel)
     if role == "aggregated":
         args["max_num_batched_tokens"] = STEP_TOKENS
+    if model.speculation is not None and role != "prefill":
+        args["speculative_config"] = _speculative_config(model.speculation)
     if model.max_context_tokens is not None:
         args["max_model_len"] = model.max_context_tokens
     elif model.spec is not None:
         longest = max(workload.input_tokens + workload.output_tokens for workload in model.workloads)
         args["max_model_len"] = min(model.spec.max_context_tokens, _next_power_of_two(2 * longest))
     return (*args.items(), *role_args(role))
+
+
+def _speculative_config(speculation: Speculation) -> str:
+    """JSON, as https://docs.vllm.ai/en/latest/features/spec_decode has it."""
+    told = {"method": speculation.method, "model": speculation.draft_model}
+    given = {name: value for name, value in told.items() if value is not None}
+    return json.dumps({**given, "num_speculative_tokens": speculation.draft_tokens}, separators=(",", ":"))
 
 
 def checkpoint_of(model: ServedModel) -> str | None:

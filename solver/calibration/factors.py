@@ -231,13 +231,23 @@ class Calibration:
         return next(candidate for candidate in self.gpu_classes if candidate.name == "unknown")
 
     def kernels_of(self, engine: str, gpu: Gpu, precision: Precision) -> Kernels:
-        """The multipliers of these kernels, all 1 where none were measured."""
+        """The multipliers of these kernels. Where none were measured, those of experts are of another class of the
+        same architecture, if one has them (nearer to what left-out GPUs do; of dense products that does not hold);
+        else they are 1."""
         return self.kernels_at(engine, self.gpu_class(gpu).name, precision)
 
     def kernels_at(self, engine: str, gpu_class: str, precision: str) -> Kernels:
         """The same by the name of the GPU's class."""
-        wanted = (engine, gpu_class, precision)
-        return next((one for one in self.kernels if one.key == wanted), Kernels(*wanted))
+        known = {one.key: one for one in self.kernels}
+        wanted = Kernels(engine, gpu_class, precision)
+        architectures = {one.name: one.architecture for one in self.gpu_classes if one.architecture}
+        alike = (
+            replace(found, gpu_class=gpu_class, compute=1.0, bandwidth=1.0)
+            for name, architecture in architectures.items()
+            if architecture == architectures.get(gpu_class)
+            and (found := known.get((engine, name, precision))) is not None
+        )
+        return known.get(wanted.key) or next((one for one in alike if one != wanted), wanted)
 
     def engine(self, name: str) -> EngineFactors:
         """The engine's multipliers; an engine without any counts as the reference one, under its own name."""

@@ -62,7 +62,7 @@ def _least_s(shard: Shard, inputs: IntArray, outputs: IntArray) -> float:
     slope = (np.array([lines[0].per_token_s for lines in times.decode[1:]]) / batches).min()
     tokens, products = np.array(times.tokens), np.array(times.products_s[0])
     attention = _of_prompts(shard, inputs, times.attention_s[0]).sum()
-    prompt_tokens, steps = float(inputs.sum()) * times.new_fraction, float((outputs - 1).sum())
+    prompt_tokens, steps = float(inputs.sum()), float((outputs - 1).sum())
     # Step times are linear between the counts of tokens, so the least ratios are at these, or without any prompt.
     beside = fixed - np.interp(batches, tokens, products)
     more = np.maximum(tokens[:, None] - batches, 0.0)

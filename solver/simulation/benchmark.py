@@ -75,9 +75,7 @@ def benchmarked(
     lengths = Lengths(longest_tokens, workload.input_tokens + workload.output_tokens / 2)
     times = step_times(model, layouts, roofline.simulation_stages(model), lengths, max_sequences=concurrency)
     times = times.scaled(roofline.slower(model, layouts, concurrency))
-    settings = EngineSettings(
-        concurrency, protocol.max_batched_tokens, protocol.scheduling, model.prefix_cache_hit_fraction
-    )
+    settings = EngineSettings(concurrency, protocol.max_batched_tokens, protocol.scheduling)
     replica = SimulatedReplica("benchmark", times, settings, roofline.first_token(model).base_s)
     outcome = closed_loop(replica, requests, concurrency=concurrency)
     if not outcome.is_served.any():
@@ -103,6 +101,7 @@ def _requests(model: ServedModel, count: int, spread_fraction: float) -> Request
         drawn = mean * draw.uniform(1.0 - spread_fraction, 1.0 + spread_fraction, count)
         return np.maximum(np.round(drawn), 1.0).astype(np.int64)
 
-    kind = RequestKind(model.name, workload.name, workload.input_tokens, workload.output_tokens, 1.0)
+    tokens = (workload.input_tokens, workload.output_tokens)
+    kind = RequestKind(model.name, workload.name, *tokens, 1.0, model.cached_fraction(workload))
     inputs, outputs = lengths(workload.input_tokens), lengths(workload.output_tokens)
     return Requests((kind,), np.zeros(count, dtype=np.int64), np.zeros(count), inputs, outputs)

@@ -19,6 +19,7 @@ closed form; what their attention takes adds up over the chunks of a prompt to t
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
@@ -34,15 +35,11 @@ BLOCK_TOKENS: Final = 16  # of the cache: vLLM's default block_size
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """vLLM's max_num_seqs and max_num_batched_tokens; `cached_fraction` of a prompt is in the prefix cache.
-
-    `role`: what of a request is done here (roles.py).
-    """
+    """vLLM's max_num_seqs and max_num_batched_tokens; `role`: what of a request is done here (roles.py)."""
 
     max_sequences: int
     max_batched_tokens: int = 2048
     scheduling: Scheduling = "chunked"
-    cached_fraction: float = 0.0
     role: Role = "aggregated"
 
 
@@ -74,7 +71,10 @@ class Admitted:
 
 
 class Engine:
-    """`now_s`: the end of the last step. Whoever offers a request at a time advances to that time first."""
+    """`now_s`: the end of the last step. Whoever offers a request at a time advances to that time first.
+
+    `cached_fraction`: by request, what of its prompt is in the prefix cache; empty: nothing.
+    """
 
     def __init__(
         self,
@@ -83,10 +83,11 @@ class Engine:
         input_tokens: list[int],
         output_tokens: list[int],
         journal: Journal,
+        cached_fraction: Sequence[float] = (),
     ) -> None:
         self.now_s = 0.0
         self._times, self._settings, self._journal = times, settings, journal
-        self._inputs, self._outputs = input_tokens, output_tokens
+        self._inputs, self._outputs, self._cached_fraction = input_tokens, output_tokens, cached_fraction
         self._most = min(settings.max_sequences, times.max_sequences)
         self.blocks = times.kv_tokens // BLOCK_TOKENS
         self._free = self.blocks
@@ -178,7 +179,7 @@ class Engine:
         prompt = self._inputs[request] + self._written.get(request, 0)
         if self._settings.scheduling == "prefill_first":
             return blocks_of(prompt)
-        cached = int(prompt * self._settings.cached_fraction)
+        cached = self._cached(request, prompt)
         return blocks_of(min(prompt, cached + max(1, self._settings.max_batched_tokens - len(self._decoding))))
 
     def _needed(self, steps: int) -> int:
@@ -276,12 +277,13 @@ class Engine:
         attention_s, tokens, extra_s, done = [0.0] * self._times.stages, 0.0, 0.0, []
         chunks = self._chunks(budget, reserved)
         for sequence, share in chunks:
-            own_s = self._times.attention_of(sequence.prompt)
+            cached = self._cached(sequence.request, sequence.prompt)
+            own_s = self._times.attention_of(sequence.prompt, cached)
             attention_s = [one_s + share * more_s for one_s, more_s in zip(attention_s, own_s, strict=True)]
-            tokens += share * sequence.prompt * self._times.new_fraction
+            tokens += share * (sequence.prompt - cached)
             if not sequence.left:
                 done.append(sequence)
-                through_s, slots_s = self._times.prefill_s(sequence.prompt)
+                through_s, slots_s = self._times.prefill_s(sequence.prompt, cached)
                 extra_s = max(extra_s, through_s - max(slots_s))
         context = self._context / decoding + 1.0 if decoding else 0.0
         if chunks:
@@ -322,7 +324,7 @@ class Engine:
             if not self._is_prefilled_here(request):
                 break
             prompt = self._inputs[request] + self._written.get(request, 0)
-            cached = min(int(prompt * self._settings.cached_fraction), prompt - 1)
+            cached = self._cached(request, prompt)
             whole = self._settings.scheduling == "prefill_first"
             tokens = prompt - cached if whole else min(prompt - cached, budget)
             blocks = blocks_of(cached + tokens)
@@ -345,15 +347,16 @@ class Engine:
 
     def _take(self, sequence: Admitted, tokens: int, blocks: int) -> float:
         """The share of its prompt that these tokens are."""
-        share = tokens / (sequence.left + sequence.length - self._cached(sequence))
+        share = tokens / (sequence.prompt - self._cached(sequence.request, sequence.prompt))
         self._free -= blocks
         sequence.blocks += blocks
         sequence.left -= tokens
         sequence.length += tokens
         return share
 
-    def _cached(self, sequence: Admitted) -> int:
-        return min(int(sequence.prompt * self._settings.cached_fraction), sequence.prompt - 1)
+    def _cached(self, request: int, prompt: int) -> int:
+        """What of a prompt's tokens need not be computed; the last one always is."""
+        return min(int(prompt * self._cached_fraction[request]), prompt - 1) if self._cached_fraction else 0
 
     def _begin_to_decode(self, sequence: Admitted, at_s: float) -> bool:
         """Its prompt is through: the first token, or the next one of a sequence that was preempted; whether that was

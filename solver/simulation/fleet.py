@@ -149,6 +149,8 @@ class _Run:
             for replica in replicas
         ]
         self._inputs, self._outputs = requests.input_tokens.tolist(), requests.output_tokens.tolist()
+        cached = np.array([kind.cached_fraction for kind in requests.kinds])
+        self._cached: list[float] = cached[requests.kind].tolist() if cached.any() else []
         self._exposed_s, self._decode = [0.0] * count, [-1] * count
         self._under_way = [0] * len(replicas)  # requests that were sent to each for decoding, ended or not
         self._due: list[tuple[float, int]] = []  # hand-overs, by time
@@ -163,9 +165,11 @@ class _Run:
     def _engine(self, replica: SimulatedReplica, recorder: Recorder) -> Engine:
         times, settings = replica.times, replica.settings
         if settings.role == "prefill":
-            return PrefillEngine(times, settings, self._inputs, self._outputs, recorder, self._exposed_s)
+            return PrefillEngine(
+                times, settings, self._inputs, self._outputs, recorder, self._cached, self._exposed_s
+            )
         kind = DecodeEngine if settings.role == "decode" else Engine
-        return kind(times, settings, self._inputs, self._outputs, recorder)
+        return kind(times, settings, self._inputs, self._outputs, recorder, self._cached)
 
     def offer(self, number: int, at_s: float, kind: int, entry: _Choice, onward: _Onward, *, sees_load: bool) -> None:
         if sees_load:

@@ -61,7 +61,6 @@ def simulated_replicas(
             max_sequences=most,
             max_batched_tokens=max_batched_tokens,
             scheduling=scheduling,
-            cached_fraction=model.prefix_cache_hit_fraction,
             role=replica.role,
         )
         outside_s = (
@@ -99,7 +98,10 @@ def _times(
         if replica.role == "aggregated":
             rates = roofline.rates(model, layouts).rps[0].tolist()
         else:
-            rates = [sustained_rps(times, replica.role, max_sequences, workload) for workload in model.workloads]
+            rates = [
+                sustained_rps(times, replica.role, max_sequences, workload, model.cached_fraction(workload))
+                for workload in model.workloads
+            ]
         return times.scaled(_slower(model, rates, measured_rps))
     return times.scaled(roofline.slower(model, layouts, max_sequences))
 
@@ -114,17 +116,19 @@ def _slower(model: ServedModel, rates_rps: Sequence[float], measured_rps: Mappin
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0
 
 
-def sustained_rps(times: StepTimes, role: Role, max_sequences: int, workload: Workload) -> float:
+def sustained_rps(
+    times: StepTimes, role: Role, max_sequences: int, workload: Workload, cached_fraction: float = 0.0
+) -> float:
     """Prompts/s, or answers/s, that a full replica of one role sustains; 0 where its cache holds none.
 
     Prompts fill a step of the stage that takes the longest; an answer of n tokens takes n - 1 steps of the
     whole batch, at the mean context.
     """
     if role == "prefill":
-        prompt = workload.input_tokens
-        together = min(CHUNK_TOKENS / (prompt * times.new_fraction), max_sequences)
-        attention_s = [together * seconds for seconds in times.attention_of(prompt)]
-        return together / times.mixed_s(together * prompt * times.new_fraction, attention_s, 0, 0.0)
+        prompt, cached = workload.input_tokens, workload.input_tokens * cached_fraction
+        together = min(CHUNK_TOKENS / (prompt - cached), max_sequences)
+        attention_s = [together * seconds for seconds in times.attention_of(prompt, cached)]
+        return together / times.mixed_s(together * (prompt - cached), attention_s, 0, 0.0)
     steps, context = max(workload.output_tokens - 1.0, 0.0), workload.input_tokens + workload.output_tokens / 2
     batch = min(max_sequences, times.max_sequences, int(times.kv_tokens / context))
     return batch / (steps * times.line(batch, context).at(context)) if steps and batch else 0.0

@@ -14,13 +14,15 @@ from sutler.solver.errors import InvalidProblemError
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """A workload of a model, by the caller's names; its mean lengths and its rate."""
+    """A workload of a model, by the caller's names; its mean lengths, its rate, and what of its prompts is in the
+    prefix cache."""
 
     model: str
     workload: str
     input_tokens: float
     output_tokens: float
     rate_rps: float
+    cached_fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,10 @@ class PrefillEngine(Engine):
         input_tokens: list[int],
         output_tokens: list[int],
         journal: PrefillJournal,
+        cached_fraction: Sequence[float],
         exposed_s: Sequence[float],
     ) -> None:
-        super().__init__(times, settings, input_tokens, output_tokens, journal)
+        super().__init__(times, settings, input_tokens, output_tokens, journal, cached_fraction)
         self._most *= times.stages  # a pipeline has a batch on every stage
         self._hand_overs, self._exposed_s = journal, exposed_s
         self._leaving: deque[tuple[float, int]] = deque()  # (when its transfer is over, blocks)

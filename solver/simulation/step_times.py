@@ -44,8 +44,8 @@ class StepTimes:
     decode [max_sequences + 1]: what a step of 0, 1, 2, ... sequences takes on the whole way, and on each stage.
     tokens: ascending counts; products_s: what of a step on each stage grows with so many tokens; attention_s: what
     attention of a prompt of so many takes there beside; once_s: what a step with prompts alone takes there, too;
-    hops_s: what a prompt of so many takes between the stages. new_fraction: of prompts, what is not in the cache
-    already. kv_tokens: what fits into the cache of the fullest stage.
+    hops_s: what a prompt of so many takes between the stages. kv_tokens: what fits into the cache of the fullest
+    stage.
     """
 
     decode: tuple[tuple[Line, ...], ...]
@@ -55,7 +55,6 @@ class StepTimes:
     once_s: tuple[float, ...]
     hops_s: tuple[float, ...]
     kv_tokens: int
-    new_fraction: float = 1.0
 
     @property
     def max_sequences(self) -> int:
@@ -84,16 +83,20 @@ class StepTimes:
         lines = self.decode[sequences]
         return lines[0] if len(lines) == 1 else max(lines, key=lambda line: line.at(context))
 
-    def prefill_s(self, prompt: float) -> tuple[float, list[float]]:
-        """Seconds of a prompt that is alone: through all stages, and on each."""
-        products_s = self._each(self.products_s, prompt * self.new_fraction)
-        stages = zip(self.once_s, products_s, self.attention_of(prompt), strict=True)
+    def prefill_s(self, prompt: float, cached: float = 0.0) -> tuple[float, list[float]]:
+        """Seconds of a prompt that is alone: through all stages, and on each. `cached`: how many of its tokens are in
+        the prefix cache."""
+        new = prompt - cached
+        stages = zip(self.once_s, self._each(self.products_s, new), self.attention_of(prompt, cached), strict=True)
         slots_s = [once_s + one_s + attention_s for once_s, one_s, attention_s in stages]
-        return sum(slots_s) + self._each((self.hops_s,), prompt)[0], slots_s
+        return sum(slots_s) + self._each((self.hops_s,), new)[0], slots_s
 
-    def attention_of(self, prompt: float) -> list[float]:
-        """Seconds of a prompt's attention on each stage."""
-        return self._each(self.attention_s, prompt)
+    def attention_of(self, prompt: float, cached: float = 0.0) -> list[float]:
+        """Seconds of a prompt's attention on each stage: of all its tokens, less that of those in the cache."""
+        whole_s = self._each(self.attention_s, prompt)
+        if not cached:
+            return whole_s
+        return [of_all - before for of_all, before in zip(whole_s, self._each(self.attention_s, cached), strict=True)]
 
     def mixed_s(
         self, tokens: float, attention_s: Sequence[float], sequences: int, context: float, *, parts: int = 1
@@ -136,7 +139,6 @@ def step_times(
     layers = layouts.layers
     assert layers is not None
     kinds, kind = stage_kinds(layouts)
-    new_fraction = 1.0 - model.prefix_cache_hit_fraction
     most = max(lengths.longest_tokens, LARGEST_STEP_TOKENS)
     tokens = np.unique(np.round(np.geomspace(1.0, most, TOKEN_COUNTS)))
     contexts = np.array([lengths.typical_tokens / 2, lengths.typical_tokens * 2])
@@ -152,7 +154,7 @@ def step_times(
             max_batch=most,
         )
 
-    prompts = pipes(tokens, np.maximum(tokens * new_fraction, 1.0), 1)
+    prompts = pipes(tokens, tokens, 1)
     products = source.products(kinds, tokens)
     decode = _decodes(pipes(contexts, np.ones(2), max_sequences), contexts, max_sequences)
     stages, products_s, attention_s, once_s = range(int(prompts.stages[0])), [], [], []
@@ -174,7 +176,6 @@ def step_times(
         once_s=tuple(float(seconds) for seconds in once_s),
         hops_s=tuple(np.sum([np.zeros(len(tokens)), *hops], axis=0).tolist()),
         kv_tokens=_kv_tokens(source, kinds, layouts, lengths.typical_tokens),
-        new_fraction=new_fraction,
     )
 
 

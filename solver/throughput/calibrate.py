@@ -47,7 +47,8 @@ FACTOR_SPREAD: Final = {
 CLASS_SPREAD: Final = {"compute": 0.1, "bandwidth": 0.07, "overhead": 0.2}
 FIRST_TOKEN_SPREAD: Final = {"first_token_base": 0.5, "first_token_prefills": 0.5, "first_token_wave": 0.5}
 ENGINE_SPREAD: Final = {"compute": 0.1, "kv_bandwidth": 0.15, "overhead": 0.2, **FIRST_TOKEN_SPREAD}
-KERNEL_SPREAD: Final = {"expert_compute": 0.5, "expert_bandwidth": 0.25, "expert_overhead": 0.4}
+DENSE_KERNEL_SPREAD: Final = {"compute": 0.2, "bandwidth": 0.2}
+EXPERT_KERNEL_SPREAD: Final = {"expert_compute": 0.5, "expert_bandwidth": 0.25, "expert_overhead": 0.4}
 # Chosen: with more, a long sweep of one configuration outvotes the rest; with fewer, its detail is lost.
 ROWS_PER_GROUP: Final = 15.0
 # Errors beyond a factor e are queues or failed runs, not speeds.
@@ -78,25 +79,25 @@ def parameters(
 
 
 def kernel_parameters(prior: Calibration, runs: Sequence[ServingRun]) -> tuple[Parameter, ...]:
-    """Deviations of the kernels that the runs of experts used, which `prior` knows."""
-    used = _kernels(prior, runs)
+    """Deviations of the kernels that runs used, which `prior` knows: of dense models those of dense products, of
+    experts what they add."""
+    used = {
+        (prior.kernels_of(run.engine, run.gpu, run.precision).key, name): spread
+        for run in runs
+        for name, spread in (DENSE_KERNEL_SPREAD if run.spec.moe is None else EXPERT_KERNEL_SPREAD).items()
+    }
     return tuple(
         Parameter(f"kernels:{place}", name, spread)
         for place, one in enumerate(prior.kernels)
-        for name, spread in KERNEL_SPREAD.items()
-        if one in used
+        for (key, name), spread in used.items()
+        if key == one.key
     )
 
 
 def with_kernels(prior: Calibration, runs: Sequence[ServingRun]) -> Calibration:
-    """`prior` with the kernels that the runs of experts used."""
-    return replace(prior, kernels=tuple(dict.fromkeys((*prior.kernels, *_kernels(prior, runs)))))
-
-
-def _kernels(prior: Calibration, runs: Sequence[ServingRun]) -> dict[Kernels, None]:
-    return dict.fromkeys(
-        prior.kernels_of(run.engine, run.gpu, run.precision) for run in runs if run.spec.moe is not None
-    )
+    """`prior` with the kernels that the runs used."""
+    used = (prior.kernels_of(run.engine, run.gpu, run.precision) for run in runs)
+    return replace(prior, kernels=tuple(dict.fromkeys((*prior.kernels, *used))))
 
 
 def fitted(

@@ -72,7 +72,7 @@ class Roofline:
     def stages(self, model: ServedModel) -> RooflineStages:
         """The questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
         work = layer_work(known_spec(model), model.precision, model.kv_precision)
-        return RooflineStages(work, model.precision, self.calibration, self.engine(model))
+        return RooflineStages(work, model.precision, self.calibration, self.engine(model), model.speculation)
 
     def planning_stages(self, model: ServedModel) -> ModelStages:
         """What rates rest on: corrected by the runs of a user's calibration for this engine, or answered by the
@@ -103,7 +103,7 @@ class Roofline:
         return CorrectedStages(self.stages(model), known_spec(model), corrections)
 
     def _with_operators(self, model: ServedModel, stages: ModelStages) -> ModelStages:
-        if self.estimates == "roofline" or missing() is not None:
+        if self.estimates == "roofline" or missing() is not None or model.speculation is not None:
             return stages
         everywhere = self.estimates == "aiconfigurator"
         return OperatorStages(stages, known_spec(model), model.kv_precision, everywhere)

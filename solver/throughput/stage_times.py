@@ -169,8 +169,11 @@ def riding_layer_s(
     batch: FloatArray,
     steps: FloatArray,
     mixes: bool,
+    checked: int = 1,
+    share: float = 1.0,
 ) -> FloatArray:
-    """What a prompt adds to one layer of a replica on which `batch` sequences run, each for `steps` decode steps.
+    """What a prompt adds to one layer of a replica on which `batch` sequences run, each for `steps` decode steps: a
+    `share` of one with `checked` tokens of each sequence.
 
     As many prompts as come while each sequence makes a step share one, at most CHUNK_TOKENS of all tokens; where
     there are more of such steps than sequences make, fewer sequences than `batch` decode beside them. An engine that
@@ -182,18 +185,21 @@ def riding_layer_s(
     carried = np.minimum(carried, np.maximum(CHUNK_TOKENS - beside, CHUNK_TOKENS / 2))
     parts = tokens / carried
     fixed = fixed_s(work, speeds)
-    step = products_s(work, speeds, beside)
-    without = own_steps * (products_s(work, speeds, batch) + fixed)
-    seconds = parts * (products_s(work, speeds, carried + beside) - step)
-    seconds = seconds + np.maximum(parts, own_steps) * (step + fixed) - without
+    step = share * (products_s(work, speeds, beside * checked) + fixed)
+    without = own_steps * share * (products_s(work, speeds, batch * checked) + fixed)
+    seconds = parts * (products_s(work, speeds, carried + beside) - products_s(work, speeds, beside))
+    seconds = seconds + np.maximum(parts, own_steps) * step - without
     states = tokens * work.state_flops / speeds.attention_flops
     return np.asarray(seconds + prefill_attention_s(work, speeds, pairs) + states)
 
 
-def decode_layer_s(work: StageWork, speeds: StageSpeeds, batch: FloatArray, context: FloatArray) -> FloatArray:
-    """One layer's decode step for `batch` sequences that each see `context` tokens."""
+def decode_layer_s(
+    work: StageWork, speeds: StageSpeeds, batch: FloatArray, context: FloatArray, *, checked: int = 1
+) -> FloatArray:
+    """One layer's decode step for `batch` sequences that each see `context` tokens and have `checked` new ones."""
     states = 2.0 * batch * work.state_bytes / speeds.kv_bandwidth
-    return np.asarray(shared_s(work, speeds, batch) + decode_attention_s(work, speeds, batch * context) + states)
+    attention = decode_attention_s(work, speeds, batch * context, checked=checked)
+    return np.asarray(shared_s(work, speeds, batch * checked) + attention + states)
 
 
 def prefill_attention_s(work: StageWork, speeds: StageSpeeds, pairs: FloatArray) -> FloatArray:
@@ -201,13 +207,15 @@ def prefill_attention_s(work: StageWork, speeds: StageSpeeds, pairs: FloatArray)
     return np.asarray(pairs * work.attention_flops / speeds.attention_flops)
 
 
-def decode_attention_s(work: StageWork, speeds: StageSpeeds, seen: FloatArray) -> FloatArray:
-    """One layer's attention of a decode step that sees so many tokens, of all sequences together."""
+def decode_attention_s(work: StageWork, speeds: StageSpeeds, seen: FloatArray, *, checked: int = 1) -> FloatArray:
+    """One layer's attention of a decode step that sees so many tokens, of all sequences together, from `checked` new
+    ones of each."""
     reading = seen * work.kv_bytes / speeds.kv_bandwidth
-    return np.maximum(reading, seen * work.decode_attention_flops / speeds.attention_flops)
+    return np.maximum(reading, checked * seen * work.decode_attention_flops / speeds.attention_flops)
 
 
-def head_s(work: StageWork, speeds: StageSpeeds, sequences: FloatArray) -> FloatArray:
-    """The output projection of the last stage for one token of each of a rank's `sequences`, and their sampling."""
-    product = np.maximum(work.head_bytes / speeds.bandwidth, sequences * work.head_flops / speeds.flops)
+def head_s(work: StageWork, speeds: StageSpeeds, sequences: FloatArray, *, checked: int = 1) -> FloatArray:
+    """The output projection of the last stage for `checked` tokens of each of a rank's `sequences`, and their
+    sampling."""
+    product = np.maximum(work.head_bytes / speeds.bandwidth, checked * sequences * work.head_flops / speeds.flops)
     return np.asarray(product + sequences * speeds.sequence_overhead_s)

@@ -13,7 +13,7 @@ import numpy as np
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.calibration.factors import Calibration, EngineFactors
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
-from sutler.solver.problem import Role, ServedModel
+from sutler.solver.problem import Role, ServedModel, Speculation
 from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.speeds import arithmetic, stage_speeds
@@ -31,6 +31,8 @@ from sutler.solver.throughput.stage_times import (
 ROOFLINE: Final = "roofline"
 # Factor on the band of tensor parallelism, since no run at hand had its experts spread: some GPUs get more tokens.
 EXPERT_PARALLEL_BAND: Final = 1.2
+# Chosen: no run with speculation is at hand, and how much is accepted hangs on what is written.
+SPECULATION_BAND: Final = 1.2
 BAND_BATCHES: Final = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], dtype=np.float64)
 
 
@@ -96,6 +98,10 @@ class StageSeconds:
     per_layer: FloatArray
     per_pass: FloatArray
     head: FloatArray
+
+    def scaled(self, factor: float) -> "StageSeconds":
+        """The same, so many times as long."""
+        return StageSeconds(self.per_layer * factor, self.per_pass * factor, self.head * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +182,16 @@ class StagesOver:
 
 @dataclass(frozen=True, slots=True)
 class RooflineStages:
-    """The calibrated roofline behind the questions."""
+    """The calibrated roofline behind the questions.
+
+    With speculative decoding, a decode step stands for the part of one that gives every sequence one token.
+    """
 
     work: LayerWork
     precision: Precision
     calibration: Calibration
     engine: EngineFactors
+    speculation: Speculation | None = None
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
         """One rank computes the prompt, the others wait."""
@@ -208,6 +218,8 @@ class RooflineStages:
             batch=np.arange(max_batch + 1) / kinds.ranks[:, None, None],
             steps=traffic.decode_steps[:, None],
             mixes=self.engine.mixes,
+            checked=1 if self.speculation is None else self.speculation.checked_tokens,
+            share=1.0 if self.speculation is None else self.speculation.seconds_per_token,
         )
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
@@ -216,9 +228,11 @@ class RooflineStages:
         ranks = kinds.ranks[:, None]
         batches = np.asarray(np.ceil(np.arange(max_batch + 1) / ranks) * ranks, dtype=np.float64)
         context = self.work.seen_context(traffic.mean_context)[:, None]
-        per_layer = decode_layer_s(expand(work, 2), expand(speeds, 2), batches[:, None], context)
-        head = head_s(expand(work, 1), expand(speeds, 1), batches / ranks)
-        return StageSeconds(per_layer=per_layer, per_pass=speeds.step_overhead_s, head=head)
+        checked = 1 if self.speculation is None else self.speculation.checked_tokens
+        per_layer = decode_layer_s(expand(work, 2), expand(speeds, 2), batches[:, None], context, checked=checked)
+        head = head_s(expand(work, 1), expand(speeds, 1), batches / ranks, checked=checked)
+        of_step = StageSeconds(per_layer=per_layer, per_pass=speeds.step_overhead_s, head=head)
+        return of_step if self.speculation is None else of_step.scaled(self.speculation.seconds_per_token)
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """See ModelStages: by GPU class, and what the model, its precision and the engine make of it."""
@@ -231,6 +245,7 @@ class RooflineStages:
             ]
         )
         each = np.where(kinds.ranks > 1, each * EXPERT_PARALLEL_BAND, each)
+        each = each if self.speculation is None else each * SPECULATION_BAND
         return np.broadcast_to(each[:, None, None], (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
@@ -239,6 +254,8 @@ class RooflineStages:
         sentence = f"{gpu.slug}: {self.calibration.gpu_class(gpu).basis}"
         if kinds.ranks[kind] > 1:
             sentence += ", no run with expert parallelism among them"
+        if self.speculation is not None:
+            sentence += f", {self.speculation.tokens_per_step:.2f} tokens a step by speculation"
         return Basis(ROOFLINE, self.calibration.version, "calibrated roofline", sentence)
 
     def speeds(self, kinds: StageKinds) -> StageSpeeds:
@@ -259,7 +276,8 @@ def traffic_of(model: ServedModel, role: Role = "aggregated") -> Traffic:
     least_output = 2.0 if role == "decode" else 1.0
     inputs = np.array([max(workload.input_tokens, 1.0) for workload in model.workloads])
     outputs = np.array([max(workload.output_tokens, least_output) for workload in model.workloads])
-    new = np.maximum(inputs * (1.0 - model.prefix_cache_hit_fraction), 1.0)
+    cached = np.array([model.cached_fraction(workload) for workload in model.workloads])
+    new = np.maximum(inputs * (1.0 - cached), 1.0)
     return Traffic(input_tokens=inputs, output_tokens=outputs, new_tokens=new, prefills=role != "decode")
 
 

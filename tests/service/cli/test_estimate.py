@@ -106,6 +106,17 @@ def test_people_see_rate_latencies_and_source() -> None:
     assert "calibrated roofline" in shown
 
 
+def test_an_old_version_is_slower_and_said() -> None:
+    now, then = (
+        json.loads(run_one("--json", concurrency="16", engine_version=one).stdout) for one in (None, "0.6.3")
+    )
+    assert then["req_per_s"] < now["req_per_s"]
+    assert then["high_req_per_s"] / then["req_per_s"] > now["high_req_per_s"] / now["req_per_s"]
+    assert (now["engine"], now["engine_version"]) == ("vllm", "")
+    assert (then["engine"], then["engine_version"]) == ("vllm", "0.6.3")
+    assert "vllm 0.6.3" in run_one(concurrency="16", engine_version="0.6.3").stdout
+
+
 def test_usual_spellings_are_understood() -> None:
     canonical = json.loads(run_one("--json").stdout)
     spelled = json.loads(

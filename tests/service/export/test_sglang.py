@@ -1,5 +1,6 @@
 """Plans for SGLang: the same replicas by SGLang's flags."""
 
+import json
 import re
 import shlex
 from typing import Any, Final
@@ -71,6 +72,28 @@ def test_limits_have_sglangs_names() -> None:
     words = servers(exported(plan_of(document), "vllm").content)[0]
     assert [value(words, f) for f in ("--quantization", "--max-running-requests")] == ["w8a8_int8", "7"]
     assert [value(words, f) for f in ("--chunked-prefill-size", "--context-length")] == ["2048", "99"]
+
+
+@pytest.mark.parametrize(
+    ("config", "flags"),
+    [
+        (
+            {"method": "mtp", "num_speculative_tokens": 2},
+            {"algorithm": "NEXTN", "num-steps": "2", "eagle-topk": "1", "num-draft-tokens": "3"},
+        ),
+        (
+            {"method": "eagle3", "model": "a/draft", "num_speculative_tokens": 3},
+            {"algorithm": "EAGLE3", "draft-model-path": "a/draft", "num-steps": "3", "num-draft-tokens": "4"},
+        ),
+        ({"method": "ngram", "num_speculative_tokens": 5}, {"algorithm": "NGRAM", "num-draft-tokens": "5"}),
+    ],
+)
+def test_guesses_are_told_by_sglangs_flags(config: dict[str, Any], flags: dict[str, str]) -> None:
+    document = for_sglang(stored("single_gpu"))
+    document["replicas"][0]["engine_args"] |= {"speculative_config": json.dumps(config)}
+    words = servers(exported(plan_of(document), "vllm").content)[0]
+    assert {flag: value(words, f"--speculative-{flag}") for flag in flags} == flags
+    assert "--speculative-config" not in words
 
 
 def test_nodes_find_their_head_and_listen_apart() -> None:

@@ -92,8 +92,11 @@ def test_a_calibration_comes_back_from_the_store_as_it_went_in(service: Profiles
     fitted = made.result.calibration
     assert stored.factors == fitted.factors
     assert stored.gpu_classes == fitted.gpu_classes
+    assert stored.engines == fitted.engines
+    assert [stored.kernels_at(*one.key) for one in fitted.kernels] == list(fitted.kernels)
     assert stored.corrections is not None
     assert fitted.corrections is not None
+    assert stored.corrections.share == fitted.corrections.share
     assert stored.corrections.weights == pytest.approx(fitted.corrections.weights)
     assert stored.name == "mine (revision 1)"
     text = made.document.model_dump_json(by_alias=True)
@@ -114,6 +117,17 @@ def test_mixed_versions_are_noted_and_nothing_is_an_error(service: ProfilesServi
     assert "0.10, 0.11" in service.calibrate("mine", RunFilter()).notes[0]
     with pytest.raises(NothingToFitError, match="profiles import"):
         service.calibrate("mine", RunFilter(gpu="a40"))
+
+
+def test_runs_of_old_versions_are_calibrated_apart_from_the_factors_of_their_time(service: ProfilesService) -> None:
+    imported(service, a_table(version="0.11"))
+    imported(service, a_table(0.8, engine="vllm", version="0.6.3"))
+    with pytest.raises(NothingToFitError, match=r"vllm, vllm before 0.7"):
+        service.calibrate("mine", RunFilter())
+    old = service.calibrate("mine", RunFilter(engine_version="0.6.3"))
+    assert old.document.engine == "vllm-2024"
+    assert calibration_of(old.document).serves == "vllm-2024"
+    assert service.calibrate("mine", RunFilter(engine_version="0.11")).document.engine == "vllm"
 
 
 def test_pipelines_are_kept_but_not_fitted_to(service: ProfilesService) -> None:

@@ -53,6 +53,34 @@ def test_limits_and_the_prefix_cache_come_back() -> None:
     assert found.workloads == asked.workloads
 
 
+def test_what_of_single_workloads_is_in_the_prefix_cache_comes_back() -> None:
+    [model] = a_problem()["models"]
+    own = [{**model["workloads"][0], "prefix_cache_hit_fraction": 0.75}, a_workload("plain")]
+    translation = translated(models=[{**model, "prefix_cache_hit_fraction": 0.5, "workloads": own}])
+    [found] = served_models(read_back(translation)).values()
+    assert [found.cached_fraction(workload) for workload in found.workloads] == [0.75, 0.5]
+
+
+def test_the_engine_its_version_and_its_guesses_come_back() -> None:
+    [model] = a_problem()["models"]
+    guesses = {"method": "mtp", "draft_tokens": 2, "acceptance_fraction": 0.8}
+    translation = translated(models=[{**model, "speculation": guesses}], engine="sglang", engine_version="0.5.9")
+    [found] = served_models(read_back(translation)).values()
+    [asked] = translation.problem.models
+    assert (found.engine, found.engine_version, found.speculation) == ("sglang", "0.5.9", asked.speculation)
+    assert asked.speculation is not None
+    assert asked.speculation.tokens_per_step == pytest.approx(2.44)
+
+
+def test_a_version_is_of_the_engine_that_it_stands_beside() -> None:
+    [model] = a_problem()["models"]
+    versions = [
+        translated(models=[{**model, **own}], engine="vllm", engine_version="0.6.3").problem.models[0].engine_version
+        for own in ({}, {"engine": "vllm"}, {"engine": "sglang"}, {"engine_version": "0.19.0"})
+    ]
+    assert versions == ["0.6.3", "0.6.3", "", "0.19.0"]
+
+
 def test_limits_of_single_workloads_come_back() -> None:
     [model] = a_problem()["models"]
     own = [{**model["workloads"][0], "slo": {"ttft_p95_s": None, "e2e_p50_s": 9.0}}, a_workload("plain")]

@@ -8,7 +8,7 @@ import pytest
 from sutler.solver.answer.engine_args import engine_args
 from sutler.solver.catalog import load_models
 from sutler.solver.catalog.entries import Precision
-from sutler.solver.problem import Role, ServedModel, Workload
+from sutler.solver.problem import Role, ServedModel, Speculation, Workload
 
 MODEL = ServedModel("chat", load_models()["llama-3-8b"], "bf16", "bf16", (Workload("w", 800, 200, 1.0),))
 
@@ -47,6 +47,15 @@ def test_the_cache_is_named_where_the_engine_would_choose_another(
 ) -> None:
     model = replace(MODEL, spec=load_models()["llama-3.3-70b"], precision=weights, kv_precision=cache)
     assert dict(engine_args(model, tensor_parallel=(1,), max_batch=1)).get("kv_cache_dtype") == flag
+
+
+def test_guesses_are_told_to_whoever_writes_tokens() -> None:
+    model = replace(MODEL, speculation=Speculation(3, 0.7, 0.05, "eagle3", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"))
+    told = {"method": "eagle3", "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 3}
+    roles: dict[Role, bool] = {"aggregated": True, "decode": True, "prefill": False}
+    for role, is_told in roles.items():
+        args = dict(engine_args(model, tensor_parallel=(1,), max_batch=64, role=role))
+        assert (json.loads(str(args["speculative_config"])) == told) if is_told else "speculative_config" not in args
 
 
 @pytest.mark.parametrize(("role", "kv_role"), [("prefill", "kv_producer"), ("decode", "kv_consumer")])

@@ -45,11 +45,10 @@ def toy_replica(
     name: str = "chat-0",
     max_batched_tokens: int = 2048,
     scheduling: Scheduling = "chunked",
-    cached_fraction: float = 0.0,
     outside_s: float = 0.0,
 ) -> SimulatedReplica:
     times = times or toy_times()
-    settings = EngineSettings(times.max_sequences, max_batched_tokens, scheduling, cached_fraction)
+    settings = EngineSettings(times.max_sequences, max_batched_tokens, scheduling)
     return SimulatedReplica(name, times, settings, outside_s)
 
 

@@ -1,8 +1,9 @@
 """The engine, which jumps from event to event, against one that takes every single step."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 
 from sutler.solver.simulation.engine import BLOCK_TOKENS, EngineSettings
@@ -11,6 +12,7 @@ from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.step_times import Line, StepTimes
 from tests.looped import for_each
 from tests.solver.simulation.builders import (
+    KIND,
     everything_to,
     linear_prompts,
     random_requests,
@@ -180,9 +182,16 @@ def test_prefill_first_lets_running_sequences_wait() -> None:
 
 def test_what_is_in_the_prefix_cache_takes_room_but_no_budget() -> None:
     """Of 128 tokens 64 are cached: the other 64 go into one step."""
-    replica = toy_replica(max_batched_tokens=64, cached_fraction=0.5)
-    outcome = simulate([replica], everything_to(1), requests([(0.0, 128, 2)]))
-    assert outcome.first_token_s[0] == pytest.approx(0.0128)
+    replica, kind = toy_replica(max_batched_tokens=64), replace(KIND, cached_fraction=0.5)
+    outcome = simulate([replica], everything_to(1), requests([(0.0, 128, 2)], (kind,)))
+    assert outcome.first_token_s[0] == pytest.approx(0.0064)
+
+
+def test_kinds_of_requests_have_caches_of_their_own() -> None:
+    kinds = (KIND, replace(KIND, workload="again", cached_fraction=0.75))
+    asked = requests([(0.0, 100, 1), (1.0, 100, 1)], kinds)
+    outcome = simulate([toy_replica()], np.ones((2, 1)), replace(asked, kind=np.array([0, 1])))
+    assert (outcome.first_token_s - asked.arrival_s).tolist() == pytest.approx([0.01, 0.0025])
 
 
 def test_a_request_that_no_cache_holds_is_served_by_none() -> None:

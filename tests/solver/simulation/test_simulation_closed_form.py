@@ -7,7 +7,7 @@ import pytest
 
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.estimate import one_layout
-from sutler.solver.problem import Role, ServedModel, Workload
+from sutler.solver.problem import Role, ServedModel, Speculation, Workload
 from sutler.solver.simulation.engine import EngineSettings
 from sutler.solver.simulation.fleet import KvRoute, SimulatedReplica, closed_loop, simulate
 from sutler.solver.simulation.replicas import sustained_rps
@@ -30,13 +30,24 @@ WAVES = 12
         ("a100-sxm4-80gb", "llama-3-70b", 2, 4),
     ],
 )
+@pytest.mark.parametrize("speculation", [None, Speculation(3, 0.7, 0.05, "eagle3")], ids=["plain", "speculation"])
 def test_a_full_replica_sustains_the_rate_of_the_closed_form(
-    gpu: str, model: str, tensor_parallel: int, pipeline_parallel: int, tokens: tuple[int, int]
+    gpu: str,
+    model: str,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+    tokens: tuple[int, int],
+    speculation: Speculation | None,
 ) -> None:
     """As many clients as sequences, requests of about one size; the rate between the first waves and the last."""
     input_tokens, output_tokens = tokens
     served = ServedModel(
-        "chat", load_models()[model], "bf16", "bf16", (Workload("w", input_tokens, output_tokens, 1.0),)
+        "chat",
+        load_models()[model],
+        "bf16",
+        "bf16",
+        (Workload("w", input_tokens, output_tokens, 1.0),),
+        speculation=speculation,
     )
     layouts = one_layout(load_gpus()[gpu], tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
     roofline = Roofline()

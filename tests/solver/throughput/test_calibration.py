@@ -70,7 +70,9 @@ def test_a_fit_reproduces_the_runs_of_a_slower_engine() -> None:
 
 def test_without_a_deviation_nothing_moves() -> None:
     runs = as_if_measured(grid(), PRIOR)
-    assert fit(runs, [], PRIOR, REFERENCE_ENGINE) == PRIOR
+    found = fit(runs, [], PRIOR, REFERENCE_ENGINE)
+    assert replace(found, kernels=()) == PRIOR
+    assert {(one.compute, one.bandwidth) for one in found.kernels} == {(1.0, 1.0)}
 
 
 def test_classes_and_engines_without_runs_keep_their_assumptions() -> None:

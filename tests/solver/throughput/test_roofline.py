@@ -233,6 +233,16 @@ def test_cached_prefixes_never_cost_throughput() -> None:
     assert (rps[1] < rps[2]).all()
 
 
+def test_a_workloads_own_cache_counts_in_place_of_its_models() -> None:
+    layouts = pipelines_of([("h100-sxm", 2)])
+    model = served("llama-3-70b", (4096, 128), (4096, 128), precision="fp8", prefix_cache_hit_fraction=0.5)
+    first, second = model.workloads
+    mixed = replace(model, workloads=(replace(first, prefix_cache_hit_fraction=0.9), second))
+    rps = [rates_of(one, layouts).rps[0] for one in (model, mixed)]
+    assert rps[1][1] == rps[0][1]
+    assert rps[1][0] > 1.2 * rps[0][0]
+
+
 def test_fewer_bytes_per_weight_never_fit_worse() -> None:
     layouts = pipelines_of([("a100-sxm4-80gb", 2)])
     batches = [rates_of(served("llama-3-70b", precision=p), layouts).batch[0, 0] for p in ("bf16", "fp8", "int4")]
