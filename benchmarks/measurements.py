@@ -85,10 +85,11 @@ def layer_runs(path: Path) -> list[LayerRun]:
 
 
 def static_runs(path: Path) -> list[ServingRun]:
-    """Static batches of Llama-2-70B on A100 with the engine that Splitwise profiled in 2023, older than any that has
-    factors; BLOOM's feed-forward part is not one the catalogue describes."""
+    """Static batches of Llama-2-70B on A100 with the vLLM that Splitwise profiled in 2023; BLOOM's feed-forward part
+    is not one the catalogue describes."""
+    gpu = resolve_gpu("a100-sxm4-80gb")
     return [
-        _run(row, gpu=resolve_gpu("a100-sxm4-80gb"), model="llama-2-70b", precision="fp16", engine="vllm-2023")
+        replace(_run(row, gpu=gpu, model="llama-2-70b", precision="fp16", engine="vllm-2023"), is_static=True)
         for row in _rows(path)
         if row["e2e_consistent"] == "True" and row["model"] == "llama2-70b"
     ]

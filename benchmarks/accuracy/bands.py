@@ -17,8 +17,8 @@ LEAST_ROWS: Final = 40  # chosen: runs are there once per kind of group, and nin
 
 def with_uncertainty(calibration: Calibration, found: Sequence[Score], reference: Sequence[Score]) -> Calibration:
     """States the band within which nine of ten left-out runs lie: of the GPU classes of `reference` that of those
-    runs; of each other class with LEAST_ROWS dense runs in `found` that of its own, and of experts that of theirs,
-    neither narrower than the first. Errors hang together as those of `found` do."""
+    runs; of each other class with LEAST_ROWS dense runs in `found` that of its own, and of experts and of weight-only
+    kernels that of theirs, none narrower than the first. Errors hang together as those of `found` do."""
     dense = defaultdict[str, list[Score]](list)
     for score in found:
         if score.run.spec.moe is None:
@@ -34,11 +34,16 @@ def with_uncertainty(calibration: Calibration, found: Sequence[Score], reference
         for one in calibration.gpu_classes
     )
     experts = [score for score in found if score.run.spec.moe is not None]
-    least = max(_band(experts), measured) if len(experts) >= LEAST_ROWS else calibration.priors.expert_band
+    weight_only = [score for score in found if score.run.precision in ("int4", "int8")]
+    priors = calibration.priors
+    if len(experts) >= LEAST_ROWS:
+        priors = replace(priors, expert_band=max(_band(experts), measured))
+    if len(weight_only) >= LEAST_ROWS:
+        priors = replace(priors, weight_only_band=max(_band(weight_only), measured))
     return replace(
         calibration,
         gpu_classes=classes,
-        priors=replace(calibration.priors, expert_band=least),
+        priors=priors,
         correlation=fitted_correlation(found, calibration),
     )
 

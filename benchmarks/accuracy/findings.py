@@ -12,7 +12,7 @@ from benchmarks.accuracy.errors import Answers, closed_form
 from benchmarks.accuracy.fitting import fit
 from benchmarks.accuracy.held_out import KEYS, Fold, answers, leave_out, prior_calibration
 from benchmarks.accuracy.old_engines import OldEngines, old_engines, with_old_engines
-from benchmarks.accuracy.other_tables import LayerErrors, StaticErrors, layer_errors, static_errors
+from benchmarks.accuracy.other_tables import LayerErrors, layer_errors
 from benchmarks.accuracy.regimes import KINDS, Wide, wide
 from benchmarks.accuracy.simulated import by_operators, compared, simulated
 from benchmarks.accuracy.table6 import Table6Estimate, table6_estimates
@@ -56,7 +56,6 @@ class Findings:
     engine_coverage: Sequence[Covered]
     after: Mapping[int, Sequence[Recalibrated]]
     layer_errors: Sequence[LayerErrors]
-    static: StaticErrors | None
     table6: Sequence[Table6Estimate]
     wide: Wide | None
     old_engines: OldEngines | None
@@ -71,7 +70,8 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
     folds = leave_out(runs, layers, prior_calibration(), beside=beside)
     found, every = scores(runs, folds), with_room([*runs, *beside])
     wide_folds = leave_out(every, layers, prior_calibration(), KINDS) if beside else []
-    batches = _beside(path, "serving_wide.csv", static_batches)
+    earlier = _beside(path, "static_splitwise.csv", static_runs)
+    batches = [*_beside(path, "serving_wide.csv", static_batches), *earlier]
     shipped = shipped_calibration()
     if refits:
         shipped = _fitted(path, every, wide_folds, layers, batches, reference=found)
@@ -81,7 +81,7 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
     tell("calibration on a few runs of what was left out")
     started = starts(folds, found, found)
     after = {count: after_runs(runs, folds, started, count=count, seeds=seeds) for count in RUN_COUNTS}
-    tell("layer times, the engine of 2023, Table 6")
+    tell("layer times, Table 6, wherever people serve")
     engine_folds = [fold for fold in folds if fold.kind == "engine"]
     return Findings(
         runs=runs,
@@ -98,7 +98,6 @@ def gather(path: Path, runs: Sequence[ServingRun], *, refits: bool, seeds: int) 
         engine_coverage=[covered(found, fold, shipped.priors.engine_band) for fold in engine_folds],
         after=after,
         layer_errors=layer_errors(layers, shipped, folds),
-        static=static_errors(_beside(path, "static_splitwise.csv", static_runs), shipped, seeds=seeds),
         table6=table6_estimates(_beside(path, "paper_table6.csv", table6_rows), shipped),
         wide=wide(every, wide_folds, shipped, found, seeds=seeds) if beside else None,
         old_engines=old_engines(shipped, batches),

@@ -1,6 +1,6 @@
 """Engines as they were: factors of older versions, fitted beside the current ones, and how far off they are.
 
-Flow: static batches of 2024 -> with_old_engines (here) -> calibration.toml; old_engines -> report.py.
+Flow: static batches of 2023 and 2024 -> with_old_engines (here) -> calibration.toml; old_engines -> report.py.
 
 A version's deviations from the current engine, and its kernels on GPUs that no current engine was measured on, are
 all that is fitted: what GPUs and models do is known by then. Each group is predicted by a fit without its batches.
@@ -40,7 +40,7 @@ class OldEngines:
 
 def with_old_engines(start: Calibration, runs: Sequence[ServingRun]) -> Calibration:
     """`start` with the factors of the engines of `runs`, and the bands within which nine of ten batches are whose
-    model was left out."""
+    model was left out, or where there is one alone, whose number of GPUs."""
     found = _fitted(start, runs)
     off = _left_out(start, runs, "model")
     for name in sorted({run.engine for run in runs}):
@@ -65,13 +65,22 @@ def _off(runs: Sequence[ServingRun], calibration: Calibration) -> FloatArray:
 
 def _left_out(start: Calibration, runs: Sequence[ServingRun], kind: str) -> FloatArray:
     """Logarithms of predicted over measured, each run by a fit without its group."""
-    key, out = KEYS[kind], np.empty(len(runs))
-    for group in {key(run) for run in runs}:
+    several = {name for name in {run.engine for run in runs} if len(_values(runs, name, kind)) > 1}
+
+    def key(run: ServingRun) -> str:
+        return KEYS[kind](run) if run.engine in several else f"{run.engine}, {run.tensor_parallel} GPUs"
+
+    out = np.empty(len(runs))
+    for group in sorted({key(run) for run in runs}):
         mine = [i for i, run in enumerate(runs) if key(run) == group]
         found = _fitted(start, [run for run in runs if key(run) != group])
         rates = closed_form([runs[i] for i in mine], found).req_per_s
         out[mine] = np.log(rates / [runs[i].req_per_s for i in mine])
     return out
+
+
+def _values(runs: Sequence[ServingRun], engine: str, kind: str) -> set[str]:
+    return {KEYS[kind](run) for run in runs if run.engine == engine}
 
 
 def _fitted(start: Calibration, runs: Sequence[ServingRun]) -> Calibration:
@@ -110,8 +119,8 @@ def old_engines_section(found: OldEngines | None) -> str:
     header = ("engine", "GPU", "batches", "as current, %", "own factors, %", "GPU left out, %", "model left out, %")
     return (
         "## Engines as they were\n\n"
-        + prose("""Static batches of 2024: all requests start together, and the rate counts until the last token.
-        *As current* is what the factors of today's versions say of them; *own factors* are those of the old version,
-        which saw the batches.""")
+        + prose("""Static batches of 2023 and 2024: all requests start together, and the rate counts until the last
+        token. *As current* is what the factors of today's versions say of them; *own factors* are those of the old
+        version, which saw the batches. Where an engine has one GPU or model alone, a number of GPUs is left out.""")
         + table(header, rows, words=2)
     )

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from benchmarks.accuracy.findings import SIMULATED, Findings
 from benchmarks.accuracy.held_out import KEYS
 from benchmarks.accuracy.markdown import both, cells, percent, prose, table
-from benchmarks.accuracy.other_tables import REFIT_RUNS
 from benchmarks.accuracy.summary import equals, values
 from benchmarks.accuracy.table6 import Table6Estimate
 from sutler.solver.calibration.factors import Calibration
@@ -57,8 +56,8 @@ def compared_section(shipped: Calibration) -> str:
 
 def others_section(found: Findings) -> str:
     """What was measured elsewhere."""
-    return "## Layer times, an older engine, a paper's table\n" + "".join(
-        f"\n{part}" for part in (_layers(found), _static(found), _table6(found)) if part
+    return "## Layer times, a paper's table\n" + "".join(
+        f"\n{part}" for part in (_layers(found), _table6(found)) if part
     )
 
 
@@ -73,19 +72,6 @@ def _layers(found: Findings) -> str:
     these times; in the last column neither they nor any run of the GPU were seen.""") + table(
         ("GPU", "times", "shipped, %", "GPU never seen, %"), rows
     )
-
-
-def _static(found: Findings) -> str:
-    if found.static is None:
-        return ""
-    before, after = both(found.static.before), both(found.static.after)
-    rows = [
-        ("shipped factors, vLLM's standing in for its own", len(found.static.before), before),
-        (f"calibrated on {REFIT_RUNS} of the runs, on the others", len(found.static.before) - REFIT_RUNS, after),
-    ]
-    return prose(f"""An engine of 2023 for which no factor was fitted (Splitwise's static batches,
-    {found.static.runs}). Engines change faster than GPUs: what plans need most is a few runs on the engine that will
-    serve.""") + table(("requests/s", "runs", "error, %"), rows)
 
 
 def _table6(found: Findings) -> str:

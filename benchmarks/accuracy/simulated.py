@@ -4,10 +4,10 @@ It is what `sutler estimate` answers with, by the roofline or by the operator da
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -32,12 +32,12 @@ NO_ANSWER = Benchmarked(float("nan"), float("nan"), float("nan"))
 
 def simulated(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
     """Predicts by the roofline alone, whatever is installed."""
-    return _predicted([_by_roofline(run, calibration) for run in runs])
+    return _asked(_by_roofline, runs, calibration)
 
 
 def by_operators(runs: Sequence[ServingRun], calibration: Calibration) -> ClosedLoop:
     """Predicts by the operator database; NaN for the runs that it has no answer for."""
-    return _predicted([_by_operators(run, calibration) for run in runs])
+    return _asked(_by_operators, runs, calibration)
 
 
 def compared(roofline: Answers, calibration: Calibration) -> tuple[Compared, ...]:
@@ -46,11 +46,8 @@ def compared(roofline: Answers, calibration: Calibration) -> tuple[Compared, ...
     if missing() is not None:
         return calibration.compared
     chosen = [i for i, run in enumerate(roofline.runs) if run.engine == REFERENCE_ENGINE]
-    with ProcessPoolExecutor() as pool:
-        found = pool.map(partial(_by_operators, calibration=calibration), [roofline.runs[i] for i in chosen])
-        operators = {
-            i: answer.req_per_s for i, answer in zip(chosen, found, strict=True) if np.isfinite(answer.req_per_s)
-        }
+    found = _asked(_by_operators, [roofline.runs[i] for i in chosen], calibration)
+    operators = {i: float(rate) for i, rate in zip(chosen, found.req_per_s, strict=True) if np.isfinite(rate)}
     of_family = defaultdict[tuple[str, bool], list[int]](list)
     for i in operators:
         of_family[roofline.runs[i].gpu.slug, roofline.runs[i].spec.moe is not None].append(i)
@@ -75,6 +72,14 @@ def _compared(
         operators_error_fraction=median(np.abs(theirs - 1.0)),
         operators_band=rounded_outwards(float(np.exp(np.quantile(np.abs(np.log(theirs)), COVERED_FRACTION)))),
     )
+
+
+def _asked(
+    source: Callable[[ServingRun, Calibration], Benchmarked], runs: Sequence[ServingRun], calibration: Calibration
+) -> ClosedLoop:
+    """In all cores."""
+    with ProcessPoolExecutor() as pool:
+        return _predicted(list(pool.map(source, runs, repeat(calibration), chunksize=8)))
 
 
 def _predicted(found: Sequence[Benchmarked]) -> ClosedLoop:

@@ -48,7 +48,7 @@ def _lines(found: Findings) -> Iterator[str]:
     yield from _after(found)
     yield from _bands(found)
     yield from _layers(found)
-    yield from _static(found)
+    yield from _old_engines(found)
     yield from _table6(found)
 
 
@@ -124,12 +124,16 @@ def _layers(found: Findings) -> Iterator[str]:
         yield f"  {one.gpu:<36} {len(one.shipped):>4}   {median_and_p90(one.shipped)}"
 
 
-def _static(found: Findings) -> Iterator[str]:
-    if found.static is not None:
-        yield ""
-        yield "An engine of 2023 that no factor was fitted on (Splitwise, static batches), req/s, then after 5 runs:"
-        cells = f"{median_and_p90(found.static.before)} -> {median_and_p90(found.static.after)}"
-        yield f"  {found.static.runs:<36} {len(found.static.before):>4}   {cells}"
+def _old_engines(found: Findings) -> Iterator[str]:
+    if found.old_engines is None:
+        return
+    yield ""
+    yield "Static batches of older versions, req/s: by current factors, by their own, model left out"
+    for engine in sorted({run.engine for run in found.old_engines.runs}):
+        of_engine = np.array([run.engine == engine for run in found.old_engines.runs])
+        errors = (found.old_engines.current, found.old_engines.shipped, found.old_engines.left_out["model"])
+        cells = "   ".join(median_and_p90(one[of_engine]) for one in errors)
+        yield f"  {engine:<36} {int(of_engine.sum()):>4}   {cells}"
 
 
 def _table6(found: Findings) -> Iterator[str]:

@@ -240,6 +240,8 @@ class Calibration:
         """The same by the name of the GPU's class."""
         known = {one.key: one for one in self.kernels}
         wanted = Kernels(engine, gpu_class, precision)
+        if engine not in self.engines and wanted.key not in known:  # as the reference one, under its own name
+            return replace(self.kernels_at(REFERENCE_ENGINE, gpu_class, precision), engine=engine)
         architectures = {one.name: one.architecture for one in self.gpu_classes if one.architecture}
         alike = (
             replace(found, gpu_class=gpu_class, compute=1.0, bandwidth=1.0)

@@ -161,7 +161,7 @@ class Costs:
         if times.kv_tokens // BLOCK_TOKENS < blocks_of(int(lengths.longest_tokens)):
             return None
         floored = FlooredStepTimes(**{entry.name: getattr(times, entry.name) for entry in fields(times)})
-        return floored.scaled(node.slowdown * roofline.slower(model, layouts, most))
+        return floored.scaled(node.slowdown).slowed(roofline.slower(model, layouts, max_batch=most).tolist())
 
 
 def _replica_counts(most: int) -> list[int]:

@@ -74,7 +74,7 @@ def benchmarked(
     longest_tokens = float((requests.input_tokens + requests.output_tokens).max())
     lengths = Lengths(longest_tokens, workload.input_tokens + workload.output_tokens / 2)
     times = step_times(model, layouts, roofline.simulation_stages(model), lengths, max_sequences=concurrency)
-    times = times.scaled(roofline.slower(model, layouts, concurrency))
+    times = times.slowed(roofline.slower(model, layouts, max_batch=times.max_sequences).tolist())
     settings = EngineSettings(concurrency, protocol.max_batched_tokens, protocol.scheduling)
     replica = SimulatedReplica("benchmark", times, settings, roofline.first_token(model).base_s)
     outcome = closed_loop(replica, requests, concurrency=concurrency)

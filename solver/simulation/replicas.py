@@ -103,7 +103,7 @@ def _times(
                 for workload in model.workloads
             ]
         return times.scaled(_slower(model, rates, measured_rps))
-    return times.scaled(roofline.slower(model, layouts, max_sequences))
+    return times.slowed(roofline.slower(model, layouts, max_batch=times.max_sequences).tolist())
 
 
 def _slower(model: ServedModel, rates_rps: Sequence[float], measured_rps: Mapping[str, float]) -> float:

@@ -11,7 +11,7 @@ linearly with the mean context, since attention reads every token that a sequenc
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -64,18 +64,24 @@ class StepTimes:
     def stages(self) -> int:
         return len(self.products_s)
 
-    def scaled(self, factor: float) -> "StepTimes":
+    def scaled(self, factor: float) -> Self:
         """Returns them with seconds that are so many times as long."""
+        return self.slowed([factor] * (len(self.decode) + 1))
+
+    def slowed(self, factors: Sequence[float]) -> Self:
+        """Returns them with seconds that are so many times as long [max_sequences + 2]: decode steps of 0, 1, 2, ...
+        sequences, and last prompts (Roofline.slower)."""
+        *of_decode, of_prompts = factors
         return replace(
             self,
             decode=tuple(
                 tuple(Line(line.fixed_s * factor, line.per_token_s * factor) for line in lines)
-                for lines in self.decode
+                for lines, factor in zip(self.decode, of_decode, strict=True)
             ),
-            products_s=_scaled(self.products_s, factor),
-            attention_s=_scaled(self.attention_s, factor),
-            once_s=tuple(seconds * factor for seconds in self.once_s),
-            hops_s=tuple(seconds * factor for seconds in self.hops_s),
+            products_s=_scaled(self.products_s, of_prompts),
+            attention_s=_scaled(self.attention_s, of_prompts),
+            once_s=tuple(seconds * of_prompts for seconds in self.once_s),
+            hops_s=tuple(seconds * of_prompts for seconds in self.hops_s),
         )
 
     def line(self, sequences: int, context: float) -> Line:

@@ -45,7 +45,7 @@ class CorrectedStages(StagesOver):
         """See ModelStages."""
         found = self.base.prefill(kinds, traffic)
         whole = self.work.layers * found.per_layer + (found.head + found.per_pass)[:, None]
-        corrected = whole * self._slower(kinds, traffic, np.array([self._middling()]))[:, :, 0]
+        corrected = whole * self.slower(kinds, traffic, np.array([self.middling_batch]))[:, :, 0]
         per_layer = (corrected - (found.head + found.per_pass)[:, None]) / self.work.layers
         return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_RATIO), found.per_pass, found.head)
 
@@ -56,14 +56,14 @@ class CorrectedStages(StagesOver):
     def riding(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
         """See ModelStages."""
         found = self.base.riding(kinds, traffic, max_batch=max_batch)
-        return found * self._slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
+        return found * self.slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
         """See ModelStages."""
         found = self.base.decode(kinds, traffic, max_batch=max_batch)
         outside = (found.head + found.per_pass[:, None])[:, None, :]
         step = self.work.layers * found.per_layer + outside
-        wanted = step * self._slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
+        wanted = step * self.slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
         per_layer = np.maximum((wanted - outside) / self.work.layers, found.per_layer / MOST_RATIO)
         return StageSeconds(per_layer, found.per_pass, found.head)
 
@@ -98,9 +98,9 @@ class CorrectedStages(StagesOver):
 
     def faster(self, kinds: StageKinds, traffic: Traffic, batch: float) -> FloatArray:
         """The factor by which the runs raise the rate at a batch [num_kinds, W]."""
-        return np.asarray(1.0 / self._slower(kinds, traffic, np.array([batch]))[:, :, 0])
+        return np.asarray(1.0 / self.slower(kinds, traffic, np.array([batch]))[:, :, 0])
 
-    def _slower(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> FloatArray:
+    def slower(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> FloatArray:
         """Factors on the time of a request [num_kinds, W, len(batch)]."""
         mean, _ = self._kriged(kinds, traffic)
         place = np.interp(np.log2(np.maximum(batch, 1.0)), np.log2(BAND_BATCHES), np.arange(len(BAND_BATCHES)))
@@ -108,8 +108,9 @@ class CorrectedStages(StagesOver):
         share = place - low
         return np.exp(-(mean[:, :, low] + share * (mean[:, :, low + 1] - mean[:, :, low])))
 
-    def _middling(self) -> float:
-        """The geometric mean of the concurrencies of the runs."""
+    @property
+    def middling_batch(self) -> float:
+        """The geometric mean of the concurrencies of the runs, as which prompts are corrected."""
         return float(2.0 ** np.mean(self.corrections.points.log2[:, 2]))
 
     def _points(self, kinds: StageKinds, traffic: Traffic) -> RunPoints:

@@ -83,18 +83,19 @@ class Roofline:
         """What simulations step by; `slower` corrects their seconds."""
         return self._with_operators(model, self.stages(model))
 
-    def slower(self, model: ServedModel, layouts: Layouts, batch: float) -> float:
-        """The factor by which a user's runs lengthen all seconds of the one layout: the mean over stages and
-        workloads."""
+    def slower(self, model: ServedModel, layouts: Layouts, *, max_batch: int) -> FloatArray:
+        """The factors by which a user's runs lengthen the seconds of the one layout [max_batch + 2]: those of decode
+        steps of 0, 1, 2, ... sequences, and last those of prompts; the means over stages and workloads."""
         stages = self._corrected(model)
         if stages is None:
-            return 1.0
+            return np.ones(max_batch + 2)
         kinds, _ = stage_kinds(layouts)
-        slower = -np.log(stages.faster(kinds, traffic_of(model), batch))
+        batches = np.append(np.arange(max_batch + 1, dtype=np.float64), stages.middling_batch)
+        slower = np.log(stages.slower(kinds, traffic_of(model), batches))
         asked = self.simulation_stages(model)
         if isinstance(asked, OperatorStages):
             slower[asked.answers(kinds)] = 0.0
-        return float(np.exp(slower.mean()))
+        return np.asarray(np.exp(slower.mean(axis=(0, 1))))
 
     def _corrected(self, model: ServedModel) -> CorrectedStages | None:
         corrections = self.calibration.corrections

@@ -180,7 +180,11 @@ def predict_corrected(runs: Sequence[ServingRun], calibration: Calibration) -> C
         return found
     mean, _ = corrections.at(points_of(runs, calibration))
     faster = np.exp(np.where([run.engine == corrections.engine for run in runs], mean, 0.0))
-    return ClosedLoop(found.req_per_s * faster, found.ttft_s / faster, found.tpot_s / faster)
+    engine = calibration.engine(corrections.engine)
+    # What is outside the steps of the engine takes as long as ever.
+    outside_s = np.minimum(first_token(calibration.factors, engine).base_s, found.ttft_s)
+    ttft_s = outside_s + (found.ttft_s - outside_s) / faster
+    return ClosedLoop(found.req_per_s * faster, ttft_s, found.tpot_s / faster)
 
 
 def predict(groups: Sequence[RunGroup], calibration: Calibration) -> ClosedLoop:

@@ -67,7 +67,7 @@ def test_the_better_known_gpu_is_the_robust_alternative() -> None:
     assert (other.cost_usd_per_hour, gpus(other.rentals)) == (about(10.0), {"known": 10})
     assert (found.reason, found.load_multiple_at_low, other.load_multiple_at_low) == (None, None, None)
     assert found.bound_at_low is not None
-    assert found.bound_at_low >= other.value_at_low
+    assert found.bound_at_low >= other.value_at_low * (1 - 1e-9)
 
 
 def test_a_makespan_is_stated_in_seconds() -> None:

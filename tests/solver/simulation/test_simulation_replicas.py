@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 
 from sutler.solver import solve
+from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.errors import InvalidProblemError
+from sutler.solver.estimate import one_layout
 from sutler.solver.plan import Plan
 from sutler.solver.problem import Objective, Problem, ServedModel, Workload
 from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
 from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
 from sutler.solver.simulation.requests import RequestKind, Requests, poisson, requests_of, sampled
+from sutler.solver.simulation.step_times import Lengths, step_times
+from sutler.solver.throughput.refit import refit
+from sutler.solver.throughput.roofline import Roofline
+from sutler.solver.throughput.runs import ServingRun, predict, run_groups
 from tests.builders import an_offer, measured
 
 GPU, MODEL = "h100-sxm", "llama-3-8b"
@@ -69,6 +75,14 @@ def test_a_replica_whose_rate_was_measured_is_as_fast_as_that() -> None:
     problem = a_problem(measured=(measured(GPU, {"w": 4.0}),))
     plan = solve(problem)
     assert plan.throughput_rps == pytest.approx(4.0)
+    [replica] = replicas_of(plan, problem)
+    assert saturated_rps(replace(replica, outside_s=0.0)) == pytest.approx(4.0, rel=0.03)
+
+
+def test_a_plan_of_measured_rates_alone_is_simulated_as_fast_as_they_are() -> None:
+    problem = a_problem(measured=(measured(GPU, {"w": 4.0}),), measured_only=True)
+    plan = solve(problem)
+    assert [stage.layers for stage in plan.replicas[0].stages] == [32]
     [replica] = replicas_of(plan, problem)
     assert saturated_rps(replace(replica, outside_s=0.0)) == pytest.approx(4.0, rel=0.03)
 
@@ -147,3 +161,42 @@ def test_requests_are_checked_when_they_are_made() -> None:
         Requests(KINDS, np.zeros(1, np.int64), np.zeros(1), np.array([0]), np.array([1]))
     with pytest.raises(InvalidProblemError, match="sort"):
         Requests(KINDS, np.zeros(2, np.int64), np.array([1.0, 0.0]), np.array([1, 1]), np.array([1, 1]))
+
+
+def test_a_calibration_says_the_same_of_few_sequences_however_many_there_may_be() -> None:
+    """Runs of few in flight on a slow stack: their step times hold at light load with room for many more."""
+    problem = a_problem()
+    model, layouts = problem.models[0], one_layout(load_gpus()[GPU], tensor_parallel=1, pipeline_parallel=1)
+    measured_at = [a_slow_run(concurrency) for concurrency in (1, 2, 4, 8)]
+    roofline = Roofline(refit(measured_at, [], shipped_calibration()).calibration, "vllm", "roofline")
+    layouts = replace(layouts, layers=np.array([[32]]))
+    step_s = []
+    for most in (8, 256):
+        times = step_times(model, layouts, roofline.stages(model), Lengths(1000, 900), max_sequences=most)
+        slowed = times.slowed(roofline.slower(model, layouts, max_batch=most).tolist())
+        step_s.append(slowed.line(4, 900).at(900))
+    assert step_s[0] == pytest.approx(step_s[1], rel=1e-6)
+    plain = Roofline().stages(model)
+    assert step_s[0] > 1.8 * step_times(model, layouts, plain, Lengths(1000, 900), max_sequences=8).line(4, 900).at(
+        900
+    )
+
+
+def a_slow_run(concurrency: int) -> ServingRun:
+    run = ServingRun(
+        gpu=load_gpus()[GPU],
+        spec=load_models()[MODEL],
+        precision="bf16",
+        kv_precision="bf16",
+        engine="vllm",
+        tensor_parallel=1,
+        input_tokens=800,
+        output_tokens=200,
+        concurrency=concurrency,
+        req_per_s=1.0,
+        ttft_s=1.0,
+        tpot_s=1.0,
+    )
+    found = predict(run_groups([run]), shipped_calibration())
+    rate, ttft_s, tpot_s = (float(column[0]) for column in (found.req_per_s, found.ttft_s, found.tpot_s))
+    return replace(run, req_per_s=rate / 2.5, ttft_s=2.5 * ttft_s, tpot_s=2.5 * tpot_s)
