@@ -21,6 +21,14 @@ def export(
         typer.Option("--format", "-f", help="What to start the replicas with; router: only the weights, as JSON."),
     ],
     out: Output = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Of the first server on every machine.")] = 8000,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="For all servers besides, by vLLM's names: gpu_memory_utilization=0.85, enforce_eager=true.",
+        ),
+    ] = None,
 ) -> None:
     """Say how to run a plan: command lines, containers, manifests, tasks or the router's weights.
 
@@ -29,7 +37,7 @@ def export(
     from sutler.service.export import exported
 
     check_target(out)
-    result = exported(read_plan(plan), format)
+    result = exported(read_plan(plan), format, port=port, arguments=argument or ())
     for warning in result.warnings:
         say(f"warning: {warning}")
     write_or_print(result.content.encode(), out)

@@ -1,12 +1,13 @@
 """How to run a plan: pure functions from a plan document to the text of one format, the same text every time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.export.compose import compose_text
 from sutler.service.export.kubernetes import kubernetes_text
-from sutler.service.export.layout import Layout, layout_of, obstacle_of, refuse
+from sutler.service.export.layout import FIRST_PORT, Layout, further_arguments, layout_of, obstacle_of, refuse
 from sutler.service.export.result import FORMATS, Exported, ExportFormat, NothingToRunError
 from sutler.service.export.router import router_text
 from sutler.service.export.skypilot import skypilot_text
@@ -26,14 +27,22 @@ _WRITERS: Final[Mapping[ExportFormat, tuple[Writer, str, str]]] = {
 }
 
 
-def exported(plan: PlanDocument, format: ExportFormat) -> Exported:
+def exported(
+    plan: PlanDocument, format: ExportFormat, *, port: int = FIRST_PORT, arguments: Sequence[str] = ()
+) -> Exported:
     """How to run the whole plan with its engines, in one of FORMATS.
+
+    `port`: of the first server on every machine, the others count on from there. `arguments`: of all servers besides,
+    as NAME=VALUE by vLLM's names with true or false for switches; they win over those of the plan.
 
     Raises NothingToRunError for a plan that runs nothing, and DocumentError naming every replica that the format
     cannot start, or the parts of the plan that contradict each other.
     """
     write, media_type, ending = _WRITERS[format]
-    layout = layout_of(plan, may_sleep=format == "router")
+    if format == "kubernetes" and port != FIRST_PORT:
+        remedy = f"kubernetes gives every server an address of its own, at {FIRST_PORT}: leave it out"
+        raise DocumentError.of("port", remedy, value=port)
+    layout = layout_of(plan, may_sleep=format == "router", first_port=port, further=further_arguments(arguments))
     if format != "router":  # which starts nothing
         refuse(layout, format, {replica.id: obstacle_of(replica) for replica in plan.replicas})
     content, warnings = write(layout)

@@ -13,7 +13,7 @@ from sutler.service.documents.plan import PlanDocument, ReplicaDocument, StageDo
 from sutler.service.documents.rules import repeats
 from sutler.service.errors import FieldProblem, short_repr
 
-_ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]*")
+ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUL: Final = "\x00"
 
@@ -98,7 +98,7 @@ def _engine_arguments(path: str, replica: ReplicaDocument) -> Iterator[FieldProb
         remedy = "must name the model to load: a repository or a path, which does not begin with -"
         yield FieldProblem(f"{path}.model", None if model is None else short_repr(model), remedy)
     for name, value in replica.engine_args.items():
-        if not _ARGUMENT.fullmatch(name):
+        if not ARGUMENT.fullmatch(name):
             yield _wrong(path, name, "is no argument of vLLM: lower-case letters, digits and _")
         elif isinstance(value, str) and _NUL in value:
             yield _wrong(f"{path}.{name}", value, "contains a NUL character: remove it")

@@ -9,12 +9,13 @@ https://docs.vllm.ai/en/v0.33.0/serving/parallelism_scaling.html
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final, Literal
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument, RentalDocument, ReplicaDocument, StageDocument
 from sutler.service.errors import FieldProblem, short_repr
-from sutler.service.export.consistency import check_consistency
+from sutler.service.export.consistency import ARGUMENT, check_consistency
 from sutler.service.export.naming import dns_labels
 from sutler.service.export.result import NothingToRunError
 from sutler.solver.answer.engine_args import role_args
@@ -22,6 +23,21 @@ from sutler.solver.answer.engine_args import role_args
 FIRST_PORT: Final = 8000
 FIRST_MASTER_PORT: Final = 29501  # vLLM's default for --master-port
 FIRST_SIDE_PORT: Final = 5600  # vLLM's default for VLLM_NIXL_SIDE_CHANNEL_PORT
+# What the plan was made for: sizes, limits and how keys and values are handed over.
+OURS: Final = frozenset(
+    {
+        *(
+            "model",
+            "served_model_name",
+            "port",
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "data_parallel_size",
+        ),
+        *("enable_expert_parallel", "max_num_seqs", "max_num_batched_tokens", "kv_transfer_config"),
+        *("quantization", "kv_cache_dtype", "dtype", "speculative_config"),
+    }
+)
 SIDE_PORTS_OF_ONE: Final = 16  # vLLM counts on from it within a replica
 PROXY: Final = (
     "no proxy is exported: clients of models with prefill and decode replicas must go through one that sends a "
@@ -105,8 +121,29 @@ class Layout:
     warnings: tuple[str, ...]
 
 
-def layout_of(plan: PlanDocument, *, may_sleep: bool = False) -> Layout:
-    """Lays a plan out.
+def further_arguments(given: Iterable[str]) -> dict[str, Value]:
+    """Arguments as people write them, NAME=VALUE. Raises DocumentError."""
+    found: dict[str, Value] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        name = name.removeprefix("--").replace("-", "_")
+        if not equals or not ARGUMENT.fullmatch(name) or "\0" in value:
+            remedy = "write NAME=VALUE, such as gpu_memory_utilization=0.85 or enforce_eager=true"
+            raise DocumentError.of("argument", remedy, value=text)
+        if name in OURS:
+            raise DocumentError.of("argument", "is what the plan decides: plan again instead", value=text)
+        found[name] = {"true": True, "false": False}.get(value.lower(), value)
+    return found
+
+
+def layout_of(
+    plan: PlanDocument,
+    *,
+    may_sleep: bool = False,
+    first_port: int = FIRST_PORT,
+    further: Mapping[str, Value] = MappingProxyType({}),
+) -> Layout:
+    """Lays a plan out, with `further` arguments of all servers.
 
     Raises NothingToRunError for one without replicas, unless all its models sleep and that `may_sleep`, DocumentError
     for one that contradicts itself.
@@ -120,7 +157,7 @@ def layout_of(plan: PlanDocument, *, may_sleep: bool = False) -> Layout:
         raise NothingToRunError(f"the plan is {plan.status} and runs nothing", remedy)
     check_consistency(plan)
     machines = {machine.name: machine for machine in _machines(plan)}
-    servings = tuple(_servings(plan, machines))
+    servings = tuple(_servings(plan, machines, first_port, further))
     used = {process.machine.name for serving in servings for process in serving.processes}
     return Layout(
         plan, tuple(machine for machine in machines.values() if machine.name in used), servings, _warnings(plan)
@@ -138,7 +175,9 @@ def _machines(plan: PlanDocument) -> Iterator[RentedMachine]:
         yield from (RentedMachine(machine_name(number, index), rental, index) for index in sorted(used))
 
 
-def _servings(plan: PlanDocument, machines: Mapping[str, RentedMachine]) -> Iterator[Serving]:
+def _servings(
+    plan: PlanDocument, machines: Mapping[str, RentedMachine], first_port: int, further: Mapping[str, Value]
+) -> Iterator[Serving]:
     names = dns_labels(replica.id for replica in plan.replicas)
     heads: dict[str, int] = {}
     for replica in plan.replicas:
@@ -149,9 +188,9 @@ def _servings(plan: PlanDocument, machines: Mapping[str, RentedMachine]) -> Iter
             replica=replica,
             name=names[replica.id],
             model_path=str(replica.engine_args["model"]),
-            arguments=_arguments(replica),
+            arguments=tuple({**dict(_arguments(replica)), **further}.items()),
             processes=processes,
-            port=FIRST_PORT + earlier,
+            port=first_port + earlier,
             master_port=FIRST_MASTER_PORT + earlier,
             side_port=FIRST_SIDE_PORT + SIDE_PORTS_OF_ONE * earlier,
         )

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from fastapi import Query
 from fastapi.responses import Response
+from pydantic import Field
 
 from sutler.service.auth.dependency import Reader
 from sutler.service.db.asynchronous import reading
@@ -69,16 +70,26 @@ async def list_plans(
         **responses(401, 403, 404, 409, 422, 429, 503),
     },
 )
-async def export_plan(services: Service, _reader: Reader, plan_id: UUID, format: ExportFormat) -> Response:
+async def export_plan(
+    services: Service,
+    _reader: Reader,
+    plan_id: UUID,
+    format: ExportFormat,
+    port: Annotated[int, Query(ge=1, le=65535, description="Of the first server on every machine.")] = 8000,
+    argument: Annotated[
+        list[Annotated[str, Field(max_length=1_000)]],
+        Query(max_length=50, description="NAME=VALUE for all servers besides, by vLLM's names."),
+    ] = [],  # noqa: B006
+) -> Response:
     """How to run a plan: vLLM command lines, a compose file, Kubernetes manifests, SkyPilot tasks, router weights."""
     async with reading(services.engine) as connection:
         record = await stored(connection, PLANS, plan_id)
     if record.document is None:
         raise ConflictError(f"plan {plan_id} is {record.status}: there is nothing to run yet")
-    made = await asyncio.to_thread(_exported, record.document, format)
+    made = await asyncio.to_thread(_exported, record.document, format, port, argument)
     disposition = {"Content-Disposition": f'attachment; filename="{made.filename}"'}
     return Response(made.content, media_type=made.media_type, headers=disposition)
 
 
-def _exported(document: str, format: ExportFormat) -> Exported:
-    return exported(PlanDocument.model_validate_json(document), format)
+def _exported(document: str, format: ExportFormat, port: int, arguments: list[str]) -> Exported:
+    return exported(PlanDocument.model_validate_json(document), format, port=port, arguments=arguments)

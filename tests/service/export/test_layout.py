@@ -113,3 +113,29 @@ def test_a_plan_not_found_in_time_is_no_export() -> None:
     document = {**an_infeasible_plan(), "status": "unknown", "conflicts": []}
     with pytest.raises(NothingToRunError, match=r"raise solver\.time_limit_s"):
         exported(plan_of(document), "vllm")
+
+
+def test_servers_count_on_from_the_port_that_is_asked_for() -> None:
+    plan = a_plan("shared_machine")
+    ports = [serving.port for serving in layout_of(plan, first_port=9100).servings]
+    assert ports == [serving.port + 1100 for serving in layout_of(plan).servings]
+    assert "--port 9100" in exported(plan, "vllm", port=9100).content
+    with pytest.raises(DocumentError, match=r"port.*address of its own"):
+        exported(plan, "kubernetes", port=9100)
+
+
+@pytest.mark.parametrize("format", ["vllm", "compose", "kubernetes", "skypilot"])
+def test_further_arguments_go_to_every_server(format: ExportFormat) -> None:
+    plan = a_plan("single_gpu")
+    content = exported(plan, format, arguments=("gpu-memory-utilization=0.85", "enforce_eager=true")).content
+    assert content.count("--gpu-memory-utilization") == len(plan.replicas)
+    assert content.count("0.85") == len(plan.replicas)
+    assert content.count("--enforce-eager") == len(plan.replicas)
+
+
+@pytest.mark.parametrize(
+    "text", ["enforce_eager", "=1", "Max Len=1", "a;b=1", "x=\0", "max_num_seqs=4", "model=other"]
+)
+def test_arguments_that_are_none_or_the_plans_own_are_refused(text: str) -> None:
+    with pytest.raises(DocumentError, match="argument"):
+        exported(a_plan("single_gpu"), "vllm", arguments=(text,))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sutler.solver import solve
-from sutler.solver.calibration.factors import shipped_calibration
+from sutler.solver.calibration.factors import Compared, shipped_calibration
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.problem import Estimates, Objective, Offer, Problem, ServedModel
 from sutler.solver.simulation.replicas import simulated_replicas
@@ -53,6 +53,27 @@ def test_the_narrower_band_answers_unless_one_is_asked_for(estimates: Estimates,
     assert 0 < rates.low_rps[0, 0] < rates.rps[0, 0] < rates.high_rps[0, 0]
     if (estimates, gpu) == ("narrowest_band", "l40s"):
         assert rates.high_rps[0, 0] / rates.rps[0, 0] == pytest.approx(BAND)
+
+
+@needs_database
+@pytest.mark.parametrize(("operators_error", "source"), [(0.02, "aiconfigurator"), (0.08, "roofline")])
+@pytest.mark.parametrize("gpu", ["h100-sxm", "l40s"])
+def test_whoever_was_nearer_on_runs_like_these_answers(gpu: str, operators_error: float, source: str) -> None:
+    """With the band that its errors ask for, whatever the other states."""
+    known = Compared(gpu, False, 20, 0.05, operators_error, operators_band=1.77)
+    roofline = Roofline(replace(shipped_calibration(), compared=(known,)))
+    model, layouts = served("qwen3-8b"), pipelines_of(((gpu, 1),))
+    rates = roofline.rates(model, layouts)
+    assert roofline.basis(model, layouts, rates, 0, 0).source == source
+    if source == "aiconfigurator":
+        assert rates.high_rps[0, 0] / rates.rps[0, 0] == pytest.approx(1.77)
+
+
+def test_every_comparison_that_is_shipped_rests_on_enough_runs() -> None:
+    for one in shipped_calibration().compared:
+        assert one.runs >= 15
+        assert one.operators_band > 1 + one.operators_error_fraction / 2
+        assert resolve_gpu(one.gpu).slug == one.gpu
 
 
 @needs_database
