@@ -7,13 +7,13 @@ their next request when the last one ends. That is simulated: first tokens depen
 
 from dataclasses import dataclass, replace
 from math import nan
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.problem import ServedModel
-from sutler.solver.simulation.benchmark import benchmarked
+from sutler.solver.simulation.benchmark import benchmarked, protocol_of
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.evidence import RateEvidence
 from sutler.solver.throughput.memory import MAX_SEQUENCES
@@ -60,9 +60,19 @@ def one_layout(gpu: Gpu, *, tensor_parallel: int, pipeline_parallel: int, data_p
     )
 
 
-def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concurrency: int | None) -> Estimate:
+def estimate(
+    roofline: Roofline,
+    model: ServedModel,
+    layouts: Layouts,
+    *,
+    concurrency: int | None,
+    length_spread_fraction: float | None = None,
+    requests_per_client: int | None = None,
+) -> Estimate:
     """The first workload of `model` on the first layout. No `concurrency`: the largest batch whose full-length
-    sequences fit. Raises InvalidProblemError where the model's architecture is unknown."""
+    sequences fit. How the benchmark goes that is simulated: by how much lengths vary around their means, and how many
+    requests each client sends; None: as with the engine's published runs. Raises InvalidProblemError where the model's
+    architecture is unknown."""
     planned = roofline.rates(model, layouts)
     if planned.batch[0, 0] < 1:
         return Estimate(concurrency=concurrency or 0, error=roofline.basis(model, layouts, planned, 0, 0).detail)
@@ -71,7 +81,11 @@ def estimate(roofline: Roofline, model: ServedModel, layouts: Layouts, *, concur
     stages = roofline.planning_stages(model)
     prepared = prepare(model, layouts, stages, max_sequences=most, paged=concurrency is not None)
     running = min(clients, max(int(prepared.max_batch[0, 0]), 1))
-    found = benchmarked(roofline, model, replace(layouts, layers=planned.layers), concurrency=clients)
+    stated = {"spread_fraction": length_spread_fraction, "requests_per_client": requests_per_client}
+    own: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
+    protocol = replace(protocol_of(roofline.engine(model)), **own)
+    layers = replace(layouts, layers=planned.layers)
+    found = benchmarked(roofline, model, layers, concurrency=clients, protocol=protocol)
     batch = np.array([[running]])
     band = float(stated_bands(prepared, stages, batch)[0, 0])
     evidence = RateEvidence(model, layouts, replace(planned, batch=batch), 0, 0, stages)

@@ -40,6 +40,13 @@ def estimate(
     engine_version: Annotated[
         str | None, typer.Option(help="Its version, such as 0.6.3; default: a current one.")
     ] = None,
+    length_spread_fraction: Annotated[
+        float | None,
+        typer.Option(help="By how much lengths vary around their means; default: 0.1, with sglang 0."),
+    ] = None,
+    requests_per_client: Annotated[
+        int | None, typer.Option(help="Requests that each client sends; default: 10.")
+    ] = None,
     calibration: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE", help="By your own runs: a name or file of `sutler calibrate`."),
@@ -87,6 +94,8 @@ def estimate(
         data_parallel=data_parallel,
         engine=engine,
         engine_version=engine_version,
+        length_spread_fraction=length_spread_fraction,
+        requests_per_client=requests_per_client,
     )
     _estimate_one(single, calibration, as_json=as_json)
 

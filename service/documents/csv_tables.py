@@ -23,6 +23,9 @@ COLUMN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "concurrency": ("concurrency", "batch_or_concurrency"),
     "kv_precision": ("kv_precision", "kv_cache_dtype"),
     "engine": ("engine", "backend"),
+    "engine_version": ("engine_version", "backend_version"),
+    "length_spread_fraction": ("length_spread_fraction",),
+    "requests_per_client": ("requests_per_client",),
 }
 
 

@@ -37,6 +37,10 @@ class EstimateQuestion(Document):
     """Serving engine; null: the calibration's, or vllm."""
     engine_version: Name | None = None
     """Its version, such as 0.6.3: old ones are slower, and less is known of them; null: a current one."""
+    length_spread_fraction: Annotated[float, Field(ge=0, le=1)] | None = None
+    """By how much the lengths of the benchmark's requests vary around their means; null: a tenth, none for sglang."""
+    requests_per_client: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    """Requests that each client sends, of which the first meets an idle engine; null: ten."""
     calibration: Name | CalibrationDocument | None = None
     """By your own runs: the name of a stored calibration, or a whole one."""
 

@@ -26,12 +26,15 @@ def estimate(
     kv_precision: str | None = None,
     engine: str | None = None,
     engine_version: str | None = None,
+    length_spread_fraction: float | None = None,
+    requests_per_client: int | None = None,
     calibration: "str | Path | CalibrationDocument | None" = None,
 ) -> EstimateDocument:
     """Estimates requests/s, time to first token and time per output token of one replica, with their error band.
 
     `model` and `gpu` are named as the catalogue does or in a usual spelling; `concurrency` unset: the most requests
-    that fit; `engine_version` unset: a current one;
+    that fit; `engine_version` unset: a current one; `length_spread_fraction`,
+    `requests_per_client`: of the benchmark that is simulated, unset: as with the engine's published runs;
     `calibration`: the name of one in the store, its file, or the document.
 
     Raises DocumentError and InvalidProblemError, which name the field, also where the model does not fit.
@@ -49,6 +52,8 @@ def estimate(
         "dp": data_parallel,
         "engine": engine,
         "engine_version": engine_version,
+        "length_spread_fraction": length_spread_fraction,
+        "requests_per_client": requests_per_client,
     }
     spec = None if isinstance(model, str) else model
     given = texts if spec is not None else {"model": model, **texts}

@@ -22,6 +22,7 @@ from sutler.solver.throughput.roofline import Roofline
 MOST_TOKENS: Final = 10_000_000
 MOST_REQUESTS: Final = 1_000_000
 MOST_GPUS: Final = 1024
+MOST_WAVES: Final = 1000
 
 _ALSO_WRITTEN: Final[Mapping[Precision, tuple[str, ...]]] = {
     "bf16": ("bfloat16",),
@@ -52,12 +53,15 @@ class Configuration:
     engine: str
     engine_version: str = ""
     data_parallel: int = 1
+    length_spread_fraction: float | None = None
+    requests_per_client: int | None = None
 
 
 def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> Configuration:
     """Reads texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
     concurrency (the largest batch), kv_precision (what engines choose), engine (the calibration's, or vllm) and
-    engine_version (a current one). An empty text counts as absent. `spec`: the model, in place of its name.
+    engine_version (a current one), and of the benchmark that is simulated length_spread_fraction and
+    requests_per_client. An empty text counts as absent. `spec`: the model, in place of its name.
 
     Raises DocumentError and InvalidProblemError, which name the field.
     """
@@ -82,6 +86,10 @@ def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> C
         engine=engine_of(values["engine"]) if _given(values, "engine") else "",
         engine_version=_given(values, "engine_version"),
         data_parallel=ranks,
+        length_spread_fraction=_fraction(values, "length_spread_fraction"),
+        requests_per_client=(
+            _whole(values, "requests_per_client", most=MOST_WAVES) if _given(values, "requests_per_client") else None
+        ),
     )
 
 
@@ -103,7 +111,14 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
         remedy = f"{calibration.name} was fitted to runs of {fitted}: estimate that, or leave it out"
         raise DocumentError.of("engine", remedy, value=f"{asked.engine} {asked.engine_version}".strip())
     roofline = Roofline(by, engine)
-    return estimate(roofline, model, layouts, concurrency=asked.concurrency)
+    return estimate(
+        roofline,
+        model,
+        layouts,
+        concurrency=asked.concurrency,
+        length_spread_fraction=asked.length_spread_fraction,
+        requests_per_client=asked.requests_per_client,
+    )
 
 
 def estimate_document(config: Configuration, own: Calibration | None = None) -> EstimateDocument:
@@ -180,6 +195,15 @@ def _whole(values: Mapping[str, str], name: str, *, most: int) -> int:
     if number != int(number) or not 1 <= number <= most:
         raise DocumentError.of(name, f"give a whole number from 1 to {most}", value=values[name])
     return int(number)
+
+
+def _fraction(values: Mapping[str, str], name: str) -> float | None:
+    if not _given(values, name):
+        return None
+    number = _number(values, name)
+    if not 0 <= number <= 1:
+        raise DocumentError.of(name, "give a fraction from 0 to 1", value=values[name])
+    return number
 
 
 def _tokens(values: Mapping[str, str], name: str) -> float:

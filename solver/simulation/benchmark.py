@@ -21,16 +21,16 @@ from sutler.solver.simulation.step_times import Lengths, step_times
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.roofline import Roofline
 
-WAVES: Final = 10  # requests of each client; chosen: the first wave, which meets an idle engine, counts a tenth
-
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How an engine schedules, and how much the lengths of a benchmark's requests vary around their mean."""
+    """How an engine schedules, how much the lengths of a benchmark's requests vary around their mean, and how many
+    each client sends: the first of them meet an idle engine, with ten a tenth."""
 
     scheduling: Scheduling
     max_batched_tokens: int
     spread_fraction: float = 0.1
+    requests_per_client: int = 10
 
 
 # Defaults of the engines' servers: vLLM fills steps of 2,048 tokens with chunks of prompts (max_num_batched_tokens,
@@ -70,7 +70,7 @@ def benchmarked(
     """
     protocol = protocol or protocol_of(roofline.engine(model))
     workload = model.workloads[0]
-    requests = _requests(model, WAVES * concurrency, protocol.spread_fraction)
+    requests = _requests(model, protocol.requests_per_client * concurrency, protocol.spread_fraction)
     longest_tokens = float((requests.input_tokens + requests.output_tokens).max())
     lengths = Lengths(longest_tokens, workload.input_tokens + workload.output_tokens / 2)
     times = step_times(model, layouts, roofline.simulation_stages(model), lengths, max_sequences=concurrency)

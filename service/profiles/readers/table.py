@@ -48,7 +48,7 @@ class _Row(Stated):
     precision: Label | None = None
     kv_precision: Label | None = named(*COLUMN_NAMES["kv_precision"])
     engine: Label | None = named(*COLUMN_NAMES["engine"])
-    engine_version: Label | None = named("engine_version", "backend_version")
+    engine_version: Label | None = named(*COLUMN_NAMES["engine_version"])
     tensor_parallel: DegreeText | None = named(*COLUMN_NAMES["tp"])
     pipeline_parallel: DegreeText | None = named(*COLUMN_NAMES["pp"])
     input_tokens: MeasuredText | None = None

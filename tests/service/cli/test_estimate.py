@@ -117,6 +117,21 @@ def test_an_old_version_is_slower_and_said() -> None:
     assert "vllm 0.6.3" in run_one(concurrency="16", engine_version="0.6.3").stdout
 
 
+def test_first_tokens_are_those_of_the_benchmark_that_is_described() -> None:
+    """One wave meets an idle engine with all prompts at once; clients that drift apart wait less."""
+    asked: tuple[dict[str, str], ...] = (
+        {},
+        {"requests_per_client": "1"},
+        {"length_spread_fraction": "0.5"},
+        {"requests_per_client": "10"},
+    )
+    found = [json.loads(run_one("--json", concurrency="32", **one).stdout) for one in asked]
+    assert found[1]["ttft_s"] > 1.5 * found[0]["ttft_s"]
+    assert found[2]["ttft_s"] != found[0]["ttft_s"]
+    assert found[3] == found[0]
+    assert "length_spread_fraction" in run_one(concurrency="32", length_spread_fraction="2").stderr
+
+
 def test_usual_spellings_are_understood() -> None:
     canonical = json.loads(run_one("--json").stdout)
     spelled = json.loads(
