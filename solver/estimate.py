@@ -71,8 +71,8 @@ def estimate(
 ) -> Estimate:
     """The first workload of `model` on the first layout. No `concurrency`: the largest batch whose full-length
     sequences fit. How the benchmark goes that is simulated: by how much lengths vary around their means, and how many
-    requests each client sends; None: as with the engine's published runs. Raises InvalidProblemError where the model's
-    architecture is unknown."""
+    requests each client sends; None: as with the engine's published runs. Raises InvalidProblemError where the
+    architecture of the model is unknown."""
     planned = roofline.rates(model, layouts)
     if planned.batch[0, 0] < 1:
         return Estimate(concurrency=concurrency or 0, error=roofline.basis(model, layouts, planned, 0, 0).detail)

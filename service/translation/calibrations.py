@@ -84,9 +84,10 @@ def calibration_of(document: CalibrationDocument, *, field: str = "throughput.ca
 
 
 def _kernels(document: CalibrationDocument, shipped: Calibration) -> tuple[Kernels, ...]:
-    """Those of the document before the shipped ones, which stand in where it has none."""
+    """Those of the document; the shipped ones where it has none."""
     of_its_own = [Kernels(**one.model_dump()) for one in document.kernels]
-    return (*of_its_own, *shipped.kernels)
+    known = {one.key: one for one in (*shipped.kernels, *of_its_own)}
+    return tuple(known.values())
 
 
 def _corrections(document: CalibrationDocument, correlation: Correlation, field: str) -> Corrections:
