@@ -43,6 +43,8 @@ class ProfileRunRow(Imported, Base):
     completed: Mapped[int | None] = mapped_column(BigInteger)
     duration_s: Mapped[float | None]
     measured_at: Mapped[datetime | None]
+    request_rate_rps: Mapped[float | None]
+    length_spread_fraction: Mapped[float | None]
 
     __table_args__ = (Index("ix_profile_run_gpu_model", "gpu", "model"),)
 

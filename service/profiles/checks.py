@@ -161,6 +161,8 @@ def _kept(run: BenchmarkRun, key: ProfileKey) -> ProfileRun:
         completed=run.completed,
         duration_s=run.duration_s,
         measured_at=run.measured_at,
+        request_rate_rps=run.request_rate_rps if run.concurrency is None else None,
+        length_spread_fraction=run.length_spread_fraction,
     )
 
 

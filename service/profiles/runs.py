@@ -7,11 +7,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Final
 
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.throughput.runs import ServingRun
+
+PROTOCOL: Final = ("request_rate_rps", "length_spread_fraction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class BenchmarkRun:
     failed: int | None = None
     duration_s: float | None = None
     measured_at: datetime | None = None
+    length_spread_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,11 @@ class ProfileKey:
 @dataclass(frozen=True, slots=True)
 class ProfileRun:
     """A run that may be fitted to. concurrency: requests in flight on average. tpot_s 0 where a request has one
-    output token."""
+    output token.
+
+    How the benchmark went: request_rate_rps of arrivals at random, None where clients kept up a concurrency;
+    length_spread_fraction s: lengths were even within 1 - s and 1 + s times their means, None where nobody says.
+    """
 
     key: ProfileKey
     tensor_parallel: int
@@ -84,11 +92,15 @@ class ProfileRun:
     completed: int | None = None
     duration_s: float | None = None
     measured_at: datetime | None = None
+    request_rate_rps: float | None = None
+    length_spread_fraction: float | None = None
 
     @property
     def digest(self) -> bytes:
-        """A digest that is the same for the same run, whatever file it came in."""
-        values: Sequence[object] = [getattr(self, field.name) for field in fields(self)]
+        """A digest that is the same for the same run, whatever file it came in, and however much that says of the
+        benchmark."""
+        names = (field.name for field in fields(self) if field.name not in PROTOCOL)
+        values: Sequence[object] = [getattr(self, name) for name in names]
         return hashlib.sha256(repr(values).encode()).digest()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, EngineFactors
 from sutler.solver.problem import ServedModel
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
-from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop
+from sutler.solver.simulation.fleet import SimulatedReplica, closed_loop, simulate
 from sutler.solver.simulation.requests import RequestKind, Requests
 from sutler.solver.simulation.step_times import Lengths, step_times
 from sutler.solver.throughput.base import Layouts
@@ -25,12 +25,14 @@ from sutler.solver.throughput.roofline import Roofline
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """How an engine schedules, how much the lengths of a benchmark's requests vary around their mean, and how many
-    each client sends: the first of them meet an idle engine, with ten a tenth."""
+    each client sends: the first of them meet an idle engine, with ten a tenth. `request_rate_rps`: arrivals at random
+    so often, in place of clients; None: there are clients."""
 
     scheduling: Scheduling
     max_batched_tokens: int
     spread_fraction: float = 0.1
     requests_per_client: int = 10
+    request_rate_rps: float | None = None
 
 
 # Defaults of the engines' servers: vLLM fills steps of 2,048 tokens with chunks of prompts (max_num_batched_tokens,
@@ -70,14 +72,17 @@ def benchmarked(
     """
     protocol = protocol or protocol_of(roofline.engine(model))
     workload = model.workloads[0]
-    requests = _requests(model, protocol.requests_per_client * concurrency, protocol.spread_fraction)
+    requests = _requests(model, protocol.requests_per_client * concurrency, protocol)
     longest_tokens = float((requests.input_tokens + requests.output_tokens).max())
     lengths = Lengths(longest_tokens, workload.input_tokens + workload.output_tokens / 2)
     times = step_times(model, layouts, roofline.simulation_stages(model), lengths, max_sequences=concurrency)
     times = times.slowed(roofline.slower(model, layouts, max_batch=times.max_sequences).tolist())
     settings = EngineSettings(concurrency, protocol.max_batched_tokens, protocol.scheduling)
     replica = SimulatedReplica("benchmark", times, settings, roofline.first_token(model).base_s)
-    outcome = closed_loop(replica, requests, concurrency=concurrency)
+    if protocol.request_rate_rps is None:
+        outcome = closed_loop(replica, requests, concurrency=concurrency)
+    else:
+        outcome = simulate([replica], np.ones((1, 1)), requests)
     if not outcome.is_served.any():
         return Benchmarked(float("nan"), float("nan"), float("nan"))
     ttft, written = float(np.nanmean(outcome.ttft_s)), outcome.requests.output_tokens > 1
@@ -93,9 +98,9 @@ def with_all_layers(layouts: Layouts, layers: int) -> Layouts:
     return replace(layouts, layers=np.array([[layers]]))
 
 
-def _requests(model: ServedModel, count: int, spread_fraction: float) -> Requests:
+def _requests(model: ServedModel, count: int, protocol: Protocol) -> Requests:
     """Lengths even within the spread around the mean; the same for the same model."""
-    workload, draw = model.workloads[0], np.random.default_rng(0)
+    workload, draw, spread_fraction = model.workloads[0], np.random.default_rng(0), protocol.spread_fraction
 
     def lengths(mean: float) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
         drawn = mean * draw.uniform(1.0 - spread_fraction, 1.0 + spread_fraction, count)
@@ -104,4 +109,7 @@ def _requests(model: ServedModel, count: int, spread_fraction: float) -> Request
     tokens = (workload.input_tokens, workload.output_tokens)
     kind = RequestKind(model.name, workload.name, *tokens, 1.0, model.cached_fraction(workload))
     inputs, outputs = lengths(workload.input_tokens), lengths(workload.output_tokens)
-    return Requests((kind,), np.zeros(count, dtype=np.int64), np.zeros(count), inputs, outputs)
+    arrival_s = np.zeros(count)
+    if protocol.request_rate_rps is not None:
+        arrival_s = np.cumsum(draw.exponential(1.0 / protocol.request_rate_rps, count))
+    return Requests((kind,), np.zeros(count, dtype=np.int64), arrival_s, inputs, outputs)

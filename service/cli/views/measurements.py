@@ -13,10 +13,12 @@ from sutler.service.profiles.calibrating import Calibrated
 from sutler.service.profiles.repository import Profile
 from sutler.service.profiles.runs import ProfileRun, serving_run
 from sutler.service.profiles.service import Imported
+from sutler.service.profiles.simulated import first_token_error
 from sutler.service.wording.words import engine_words, number, percent
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.throughput.refit import errors
 
+MOST_SIMULATED = 200  # chosen: some seconds
 METRICS = (("req_per_s", "requests/s"), ("ttft", "TTFT, as plans bound it"), ("tpot", "TPOT"))
 
 
@@ -68,19 +70,23 @@ def run_records(profile: Profile, runs: Sequence[ProfileRun]) -> dict[str, Any]:
 
 
 def runs_view(profile: Profile, runs: Sequence[ProfileRun]) -> Iterator[RenderableType]:
-    """One row per run, with the shipped calibration's error."""
+    """One row per run, with the shipped calibration's errors: of the rate, and of the first token by the simulated
+    benchmark, where there are no more runs than are simulated at once."""
     single = [run for run in runs if run.pipeline_parallel == 1]
     expected = errors([serving_run(run) for run in single], shipped_calibration()).req_per_s
     off = dict(zip(map(id, single), np.exp(expected) - 1, strict=True))
+    waits = {id(run): first_token_error(run) for run in single} if len(single) <= MOST_SIMULATED else {}
     table = table_of(
-        texts=("TP x PP",), numbers=("input", "output", "in flight", "req/s", "TTFT s", "TPOT ms", "shipped estimate")
+        texts=("TP x PP",),
+        numbers=("input", "output", "in flight", "req/s", "TTFT s", "TPOT ms", "shipped estimate", "its TTFT"),
     )
     for run in runs:
         tokens = (f"{tokens:,.0f}" for tokens in (run.input_tokens, run.output_tokens))
         latencies = (number(one, digits=3) for one in (run.ttft_s, 1000 * run.tpot_s))
         error = f"{100 * off[id(run)]:+.0f} %" if id(run) in off else "–"
+        wait = f"{100 * waits[id(run)]:+.0f} %" if np.isfinite(waits.get(id(run), np.nan)) else "–"
         degrees = f"{run.tensor_parallel} x {run.pipeline_parallel}"
-        table.add_row(degrees, *tokens, number(run.concurrency), number(run.req_per_s), *latencies, error)
+        table.add_row(degrees, *tokens, number(run.concurrency), number(run.req_per_s), *latencies, error, wait)
     yield from section(f"{profile.key.id}  {profile.key}", table)
 
 

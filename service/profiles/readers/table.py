@@ -3,7 +3,8 @@
 Columns, in any order, others are ignored: gpu, model, precision, kv_precision (or kv_cache_dtype), engine (or
 backend), engine_version (or backend_version), tp (or tensor_parallel), pp (or pipeline_parallel), input_tokens,
 output_tokens, concurrency (or batch_or_concurrency), concurrency_verified, request_rate_rps, req_per_s, ttft_s,
-tpot_s, e2e_s, completed, failed, duration_s, measured_at. An empty cell is an unknown value; so is a concurrency
+tpot_s, e2e_s, completed, failed, duration_s, measured_at,
+length_spread_fraction. An empty cell is an unknown value; so is a concurrency
 where concurrency_verified is False. The same spellings serve `sutler estimate --csv`.
 """
 
@@ -64,6 +65,7 @@ class _Row(Stated):
     failed: CountedText | None = None
     duration_s: MeasuredText | None = None
     measured_at: Time | None = None
+    length_spread_fraction: MeasuredText | None = None
 
 
 def read(content: bytes, name: str) -> RunsRead:

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from math import isinf
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
+import numpy as np
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from sutler.service.documents.errors import DocumentError
@@ -66,6 +67,9 @@ class _Result(Stated):
     mean_ttft_ms: Measured | None = None
     mean_tpot_ms: Measured | None = None
     mean_e2el_ms: Measured | None = None
+    input_lens: list[Counted] | None = None
+    output_lens: list[Counted] | None = None
+    random_range_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 def recognises(values: Sequence[object]) -> bool:
@@ -115,4 +119,15 @@ def _stated(place: str, result: _Result) -> BenchmarkRun:
         failed=result.failed,
         duration_s=result.duration,
         measured_at=result.date,
+        length_spread_fraction=_spread(result),
     )
+
+
+def _spread(result: _Result) -> float | None:
+    """Of lengths even within 1 - s and 1 + s times their mean, the standard deviation is s / sqrt(3) of that. SGLang
+    draws from its random_range_ratio of the longest to the longest; vLLM says each length with --save-detailed."""
+    if result.random_range_ratio is not None:
+        return (1.0 - result.random_range_ratio) / (1.0 + result.random_range_ratio)
+    lengths = [np.array(one, dtype=np.float64) for one in (result.input_lens, result.output_lens) if one and sum(one)]
+    spreads = [float(np.sqrt(3.0) * one.std() / one.mean()) for one in lengths]
+    return min(max(spreads), 1.0) if spreads else None

@@ -1,6 +1,7 @@
 """Profiles and calibrations in a real store: kept once, found again, numbered."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -13,6 +14,7 @@ from sutler.service.profiles.errors import NoSuchProfileError, NothingToFitError
 from sutler.service.profiles.layer_rows import LayerRow, written
 from sutler.service.profiles.repository import RunFilter
 from sutler.service.profiles.service import ProfilesService, run_filter
+from sutler.service.profiles.simulated import first_token_error, protocol_of_run
 from sutler.service.translation.calibrations import calibration_of
 from tests.service.profiles.builders import HEADER, a_table
 
@@ -35,6 +37,28 @@ def test_a_file_that_is_imported_twice_is_kept_once(service: ProfilesService) ->
     (profile,) = service.profiles()
     assert (profile.runs, profile.tensor_parallel, profile.imported_from) == (8, (1,), ("runs.csv",))
     assert len(service.runs(profile)) == 8
+
+
+def test_what_a_file_says_of_its_benchmark_is_kept_and_is_no_other_run(service: ProfilesService) -> None:
+    header, *rows = a_table().splitlines()
+    described = [f"{header},length_spread_fraction", *(f"{row},0.25" for row in rows)]
+    assert imported(service, "\n".join(described)) == (8, 8, 0)
+    assert imported(service, a_table()) == (8, 0, 0)
+    (profile,) = service.profiles()
+    runs = service.runs(profile)
+    assert {run.length_spread_fraction for run in runs} == {0.25}
+    assert {protocol_of_run(run).spread_fraction for run in runs} == {0.25}
+    assert all(-1 < first_token_error(run) < 10 for run in runs)
+
+
+def test_arrivals_at_random_are_simulated_as_such(service: ProfilesService) -> None:
+    imported(service, a_table())
+    (profile,) = service.profiles()
+    run = replace(service.runs(profile)[0], completed=320)
+    random = replace(run, request_rate_rps=0.3 * run.req_per_s, concurrency=8.0)
+    assert protocol_of_run(run).requests_per_client == round(320 / run.concurrency)
+    assert protocol_of_run(random).request_rate_rps == pytest.approx(0.3 * run.req_per_s)
+    assert first_token_error(random) < first_token_error(run)  # who comes alone waits for nobody
 
 
 def test_runs_that_are_refused_do_not_lose_the_others(service: ProfilesService) -> None:

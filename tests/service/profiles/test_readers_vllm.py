@@ -175,3 +175,17 @@ def test_hundreds_of_bad_runs_do_not_make_hundreds_of_lines() -> None:
     with pytest.raises(DocumentError, match="holds 180 more problems") as caught:
         read(*[{**VLLM, "duration": -1}] * 200)
     assert len(caught.value.problems) == 21
+
+
+@pytest.mark.parametrize(
+    ("said", "spread"),
+    [
+        ({}, None),
+        ({"input_lens": [90, 110] * 200, "output_lens": [50] * 400}, 0.1 * math.sqrt(3.0)),
+        ({"input_lens": [], "output_lens": [0, 0]}, None),
+        ({"random_range_ratio": 0.8}, 0.2 / 1.8),
+        ({"random_range_ratio": 0.0}, 1.0),
+    ],
+)
+def test_how_much_lengths_varied_is_read_where_it_is_said(said: dict[str, Any], spread: float | None) -> None:
+    assert read_one(**said).length_spread_fraction == (None if spread is None else pytest.approx(spread))
