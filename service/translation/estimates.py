@@ -23,6 +23,7 @@ MOST_TOKENS: Final = 10_000_000
 MOST_REQUESTS: Final = 1_000_000
 MOST_GPUS: Final = 1024
 MOST_WAVES: Final = 1000
+MOST_SIMULATED: Final = 100_000  # requests that are asked for; chosen: seconds
 
 _ALSO_WRITTEN: Final[Mapping[Precision, tuple[str, ...]]] = {
     "bf16": ("bfloat16",),
@@ -104,6 +105,10 @@ def estimated(asked: Configuration, calibration: Calibration | None = None) -> E
         pipeline_parallel=asked.pipeline_parallel,
         data_parallel=asked.data_parallel,
     )
+    most = max(10, MOST_SIMULATED // (asked.concurrency or 1))
+    if (asked.requests_per_client or 0) > most:
+        remedy = f"is more than is simulated for so many clients: at most {most}"
+        raise DocumentError.of("requests_per_client", remedy, value=asked.requests_per_client)
     by = calibration or shipped_calibration()
     engine = _factors_of(asked, by)
     if calibration is not None and calibration.serves != engine:

@@ -106,8 +106,8 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
 def _followed(start: Calibration, moved: Calibration, share: float) -> Calibration:
     """What is so far on the way to the fit."""
     kernels = (start.kernels_at(*one.key) for one in moved.kernels)
-    known = replace(start, engines=_with_engine(start, moved.serves), kernels=tuple(kernels))
-    return between(known, moved, share)
+    engines = {name: start.engine(name) for name in moved.engines}
+    return between(replace(start, engines=engines, kernels=tuple(kernels)), moved, share)
 
 
 def _parts(count: int) -> list[list[int]]:

@@ -130,6 +130,7 @@ def test_first_tokens_are_those_of_the_benchmark_that_is_described() -> None:
     assert found[2]["ttft_s"] != found[0]["ttft_s"]
     assert found[3] == found[0]
     assert "length_spread_fraction" in run_one(concurrency="32", length_spread_fraction="2").stderr
+    assert "at most 100" in run_one(concurrency="1000", requests_per_client="101").stderr
 
 
 def test_usual_spellings_are_understood() -> None:
