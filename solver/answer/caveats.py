@@ -143,12 +143,17 @@ def _checkpoints(problem: Problem, replicas: Sequence[Replica]) -> Iterator[str]
             )
 
 
+def _can_vllm(replica: Replica) -> bool:
+    degrees = [stage.tensor_parallel for stage in replica.stages]
+    return can_run("vllm", replica.role, degrees, guesses="speculative_config" in dict(replica.engine_args))
+
+
 def _beyond_vllm(replicas: Sequence[Replica]) -> Iterator[str]:
     """Layouts of engines that are made for them, and measured ones: no export starts them."""
-    special = [r.id for r in replicas if not can_run("vllm", r.role, [s.tensor_parallel for s in r.stages])]
+    special = [r.id for r in replicas if not _can_vllm(r)]
     if special:
         yield (
             f"{', '.join(special[:5])}{' ...' if special[5:] else ''}: stages that differ in tensor parallelism, or "
-            "prefill or decode pipelines: use an engine that places stages one by one, since vLLM cannot run them "
-            "(engine: vllm leaves all but measured ones out)"
+            "pipelines that guess tokens, prefill or decode alone: use an engine that places stages one by one, since "
+            "vLLM cannot run them (engine: vllm leaves all but measured ones out)"
         )

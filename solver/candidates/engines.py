@@ -19,13 +19,15 @@ class Abilities:
     """What an engine can run. `unequal_degrees`: stages of one pipeline may differ in tensor parallelism.
     `mixed_gpus`: in GPU type, without being asked to. `hands_over_pipelines`: prefill and decode replicas may have
     several stages. `spreads_experts`: attention may be data parallel while the experts are spread over all GPUs of a
-    replica. `least_cuda`: what its current release is built for, `least_compute_capability` what its kernels need of
-    GPUs at any precision; None: nothing known."""
+    replica. `speculates_in_pipelines`: tokens may be guessed where a replica has several stages. `least_cuda`: what its
+    current release is built for, `least_compute_capability` what its kernels need of GPUs at any precision; None:
+    nothing known."""
 
     unequal_degrees: bool
     mixed_gpus: bool
     hands_over_pipelines: bool
     spreads_experts: bool = False
+    speculates_in_pipelines: bool = False
     least_cuda: float | None = None
     least_compute_capability: float | None = None
 
@@ -41,6 +43,8 @@ class Abilities:
 # experts: --enable-dp-attention.
 # TensorRT-LLM: one tp_size; context and generation servers may be pipelines (nvidia.github.io/TensorRT-LLM);
 # attention is data parallel over all GPUs or none, which is not looked at.
+# Speculation in pipelines: vLLM does not start (github.com/vllm-project/vllm/issues/57755), SGLang only by a variable
+# (github.com/sgl-project/sglang/pull/30775); of TensorRT-LLM the same is taken.
 # CUDA: vLLM's wheels are of 12.8 and 12.9, which run on drivers of 12.8 (docs.vllm.ai/en/stable/getting_started/
 # installation/gpu), SGLang's and TensorRT-LLM's of 13 (docs.sglang.io/docs/get-started/install,
 # nvidia.github.io/TensorRT-LLM). Compute capability: vLLM 7.5 (same page; fp8 runs weight-only from there on),
@@ -69,7 +73,13 @@ ABILITIES: Final[Mapping[EngineName, Abilities]] = {
         least_cuda=13.0,
         least_compute_capability=8.0,
     ),
-    ANY_LAYOUT: Abilities(unequal_degrees=True, mixed_gpus=True, hands_over_pipelines=True, spreads_experts=True),
+    ANY_LAYOUT: Abilities(
+        unequal_degrees=True,
+        mixed_gpus=True,
+        hands_over_pipelines=True,
+        spreads_experts=True,
+        speculates_in_pipelines=True,
+    ),
 }
 
 
@@ -93,13 +103,25 @@ def shares_experts(problem: Problem, gpus: int) -> bool:
     return gpus in sizes or (gpus not in PIECE_SIZES and gpus <= max(sizes))
 
 
-def can_run(engine: EngineName, role: Role, degrees: Sequence[int]) -> bool:
-    """Whether the engine can run a pipeline with stages of these tensor-parallel degrees."""
+def has_pipelines(model: ServedModel, role: Role) -> bool:
+    """Whether the model's engine can run replicas of several stages."""
+    return can_run(model.engine, role, (1, 1), guesses=guesses(model, role))
+
+
+def guesses(model: ServedModel, role: Role) -> bool:
+    """Whether replicas of the role guess tokens."""
+    return model.speculation is not None and role != "prefill"
+
+
+def can_run(engine: EngineName, role: Role, degrees: Sequence[int], *, guesses: bool = False) -> bool:
+    """Whether the engine can run a pipeline with stages of these tensor-parallel degrees; `guesses` tokens or not."""
     able = ABILITIES[engine]
     is_even = able.unequal_degrees or len(set(degrees)) <= 1
-    return is_even and (able.hands_over_pipelines or role == "aggregated" or len(degrees) == 1)
+    has_stages = (able.hands_over_pipelines or role == "aggregated") and (able.speculates_in_pipelines or not guesses)
+    return is_even and (len(degrees) == 1 or has_stages)
 
 
 def engine_of(model: ServedModel, role: Role, degrees: Sequence[int]) -> EngineName:
     """What runs a replica: the model's engine; what was measured on a layout beyond it was another one."""
-    return model.engine if can_run(model.engine, role, degrees) else ANY_LAYOUT
+    can = can_run(model.engine, role, degrees, guesses=guesses(model, role))
+    return model.engine if can else ANY_LAYOUT

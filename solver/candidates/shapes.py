@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
-from sutler.solver.candidates.engines import ABILITIES, mixes_gpus, shares_experts, spreads_experts
+from sutler.solver.candidates.engines import ABILITIES, has_pipelines, mixes_gpus, shares_experts, spreads_experts
 from sutler.solver.catalog.entries import ModelSpec
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES, Pool, reserved_gpus
 from sutler.solver.market.supply import Supply
@@ -69,7 +69,7 @@ def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_g
         stages = _stage_types(problem, supply, model.spec)
         is_whole = role == "aggregated"
         deepest = min(problem.search.max_pipeline_stages, model.spec.layers)
-        if not is_whole and not ABILITIES[model.engine].hands_over_pipelines:
+        if not has_pipelines(model, role):
             deepest = 1
         parts.append(_in_one_machine(supply, deepest, stages, need_gb))
         if spreads_experts(problem, model, role):

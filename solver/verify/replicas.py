@@ -4,7 +4,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sutler.solver.candidates.engines import ABILITIES, ANY_LAYOUT, shares_experts, spreads_experts
+from sutler.solver.candidates.engines import (
+    ABILITIES,
+    ANY_LAYOUT,
+    guesses,
+    has_pipelines,
+    shares_experts,
+    spreads_experts,
+)
 from sutler.solver.candidates.power import power_cap_fraction
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES
 from sutler.solver.plan import Plan, Replica, Stage
@@ -199,8 +206,9 @@ def _beyond_engine(problem: Problem, model: ServedModel, replica: Replica) -> It
     beyond = []
     if not able.unequal_degrees and min(degrees) != max(degrees):
         beyond.append(f"tensor parallel {degrees}, expected one degree for all stages")
-    if not able.hands_over_pipelines and replica.role != "aggregated" and len(degrees) > 1:
-        beyond.append(f"{len(degrees)} stages, expected one for a {replica.role} replica")
+    if len(degrees) > 1 and not has_pipelines(model, replica.role):
+        guessing = " that guesses tokens" if guesses(model, replica.role) else ""
+        beyond.append(f"{len(degrees)} stages, expected one for a {replica.role} replica{guessing}")
     expected = ANY_LAYOUT if beyond and is_measured(problem, replica) else model.engine
     if replica.engine != expected:
         yield f"{path}.engine: {replica.engine!r}, expected {expected!r}"

@@ -8,7 +8,7 @@ import pytest
 from sutler.solver import solve
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.plan import Plan
-from sutler.solver.problem import EngineName, Offer, Problem, Search, ServedModel
+from sutler.solver.problem import EngineName, Offer, Problem, Search, ServedModel, Speculation
 from sutler.solver.replanning import Switching
 from sutler.solver.verify import verify
 from tests.builders import a_model, a_problem, a_workload, an_offer
@@ -74,6 +74,24 @@ def test_what_only_unequal_stages_can_serve_is_said_to_need_another_engine() -> 
     assert "set engine to any-layout" in conflict.remedy
     freer = solve(replace(problem, models=tuple(replace(m, engine="any-layout") for m in problem.models)))
     assert the_gpus_of(freer) == {(A40, 1), (L40, 8)}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_no_pipeline_guesses_tokens_but_of_engines_that_run_any_layout(engine: EngineName) -> None:
+    """Two machines of two cards hold the model as a pipeline alone."""
+    offers = (an_offer(L40, 2, price=2.0, available=2, **SITE),)
+    plain = a_case(*offers, engine=engine)
+    assert len(solve(plain).replicas[0].stages) > 1
+    guessing = replace(plain, models=(replace(plain.models[0], speculation=Speculation(3, 0.7, 0.05, "eagle3")),))
+    [conflict] = solve(guessing).conflicts
+    assert "any-layout" in conflict.remedy
+    beyond = replace(guessing, models=(replace(guessing.models[0], engine="any-layout"),))
+    plan = solve(beyond)
+    assert len(plan.replicas[0].stages) > 1
+    assert any("guess tokens" in warning for warning in plan.warnings)
+    assert "that guesses tokens" in " ".join(verify(guessing, plan))
+    whole = replace(guessing, offers=(an_offer(L40, 4, price=4.0, **SITE),))
+    assert [len(replica.stages) for replica in solve(whole).replicas] == [1]
 
 
 def test_a_plan_with_a_layout_beyond_its_engine_is_not_let_through() -> None:
