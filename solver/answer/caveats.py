@@ -154,6 +154,6 @@ def _beyond_vllm(replicas: Sequence[Replica]) -> Iterator[str]:
     if special:
         yield (
             f"{', '.join(special[:5])}{' ...' if special[5:] else ''}: stages that differ in tensor parallelism, or "
-            "pipelines that guess tokens, prefill or decode alone: use an engine that places stages one by one, since "
-            "vLLM cannot run them (engine: vllm leaves all but measured ones out)"
+            "pipelines that guess tokens, prefill or decode alone: use an engine that places stages one by one, "
+            "since vLLM cannot run them (engine: vllm leaves all but measured ones out)"
         )

@@ -19,8 +19,8 @@ class Abilities:
     """What an engine can run. `unequal_degrees`: stages of one pipeline may differ in tensor parallelism.
     `mixed_gpus`: in GPU type, without being asked to. `hands_over_pipelines`: prefill and decode replicas may have
     several stages. `spreads_experts`: attention may be data parallel while the experts are spread over all GPUs of a
-    replica. `speculates_in_pipelines`: tokens may be guessed where a replica has several stages. `least_cuda`: what its
-    current release is built for, `least_compute_capability` what its kernels need of GPUs at any precision; None:
+    replica. `speculates_in_pipelines`: tokens may be guessed where a replica has several stages. `least_cuda`: what
+    its current release is built for, `least_compute_capability` what its kernels need of GPUs at any precision; None:
     nothing known."""
 
     unequal_degrees: bool
