@@ -23,7 +23,7 @@ SECTIONS = (
     "## After 5 runs of your own",
     "## Bands",
     "## Simulation against closed-loop runs",
-    "## Layer times, an older engine, a paper's table",
+    "## Layer times, a paper's table",
 )
 PLOTS = ("scatter.png", "errors.png", "coverage.png")
 

@@ -57,7 +57,7 @@ def test_a_pipeline_of_one_phase_comes_with_a_warning() -> None:
     rows = (a_row("big", "prefill", 5.0), a_row("small", "decode", 2.0, stages=2))
     [warning] = planned(*rows, search={"disaggregation": "auto"}).warnings
     assert warning.startswith("chat-1: ")
-    assert "prefill or decode pipelines" in warning
+    assert "pipelines that guess tokens, prefill or decode alone" in warning
 
 
 @pytest.mark.parametrize(
