@@ -6,7 +6,7 @@ Units are in the names; GPU identity is a catalogue slug.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
 from sutler.solver.units import SECONDS_PER_HOUR
@@ -88,6 +88,9 @@ class Speculation:
     def seconds_per_token(self) -> float:
         """Of a second that checking takes, guesses included."""
         return (1.0 + self.draft_tokens * self.draft_cost_fraction) / self.tokens_per_step
+
+
+NO_GUESSES: Final = Speculation(draft_tokens=0, acceptance_fraction=0.0, draft_cost_fraction=0.0, method="")
 
 
 @dataclass(frozen=True, slots=True)

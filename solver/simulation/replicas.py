@@ -8,6 +8,7 @@ GPUs with a power cap are the slower cards that the cap makes of them.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -49,8 +50,9 @@ def simulated_replicas(
     roofline = roofline or Roofline()
     known: dict[object, StepTimes] = {}
     found = []
-    for replica in replicas:
-        model = models[replica.model].at(replica.precision)
+    for planned in replicas:
+        model = models[planned.model].at(planned.precision)
+        replica = _with_layers(planned, model)
         rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and _is_scaled(e.source))
         most = replica.max_batch or MAX_SEQUENCES
         kind = (model.name, model.precision, replica.role, replica.data_parallel)
@@ -68,6 +70,15 @@ def simulated_replicas(
         )  # the first server's alone
         found.append(SimulatedReplica(replica.id, known[key], settings, outside_s))
     return tuple(found)
+
+
+def _with_layers(replica: Replica, model: ServedModel) -> Replica:
+    """Splits layers evenly where the plan says nothing of them, as engines do: it rests on measured rates alone."""
+    if model.spec is None or any(stage.layers is not None for stage in replica.stages):
+        return replica
+    share, more = divmod(model.spec.layers, len(replica.stages))
+    stages = (replace(stage, layers=share + (number < more)) for number, stage in enumerate(replica.stages))
+    return replace(replica, stages=tuple(stages))
 
 
 def _is_scaled(source: str) -> bool:

@@ -67,9 +67,6 @@ def stated_rates(
         found = roofline_of(problem, layouts).rates(model, layouts, caps=caps)
         if measured.fits.any():
             found = _overridden(found, measured, layouts, model.spec.layers if model.spec else 0)
-    elif model.spec is not None:
-        split = _given_split(layouts, model.spec.layers)
-        found = replace(measured, layers=np.where(measured.fits[:, None], split, measured.layers))
     most = _most_of_link(problem, model, layouts, found.layers)
     factor = _derating(problem, model, layouts)
     capped = {name: np.minimum(getattr(found, name), most) * factor for name in ("rps", "low_rps", "high_rps")}
@@ -144,8 +141,8 @@ def _measured_loads(problem: Problem, model: ServedModel) -> FloatArray:
 def _measured_points(problem: Problem, model: ServedModel, layouts: Layouts, measured: Rates) -> Points:
     rows = np.flatnonzero(measured.fits)
     split = np.zeros((len(rows), layouts.gpu.shape[1]), dtype=np.int64)
-    if model.spec is not None:
-        split = _given_split(layouts, model.spec.layers)[rows]
+    if _estimated(problem, model) and model.spec is not None:
+        split = _even_split(layouts, model.spec.layers)[rows] if layouts.layers is None else layouts.layers[rows]
     rps = measured.rps[rows] * _measured_loads(problem, model)
     rps = np.pad(rps, ((0, 0), (0, len(mixes_of(model)) - rps.shape[1])))
     return Points(rows, np.zeros(len(rows), dtype=np.int64), rps, rps.copy(), split)
@@ -245,11 +242,6 @@ def _overridden(estimated: Rates, measured: Rates, layouts: Layouts, layers_of_m
     columns = {name: np.where(row, getattr(measured, name), getattr(estimated, name)) for name in names}
     layers = np.where(unsplit[:, None], _even_split(layouts, layers_of_model), estimated.layers)
     return replace(estimated, **columns, layers=layers, fits=estimated.fits | measured.fits)
-
-
-def _given_split(layouts: Layouts, layers: int) -> IntArray:
-    """The layer split that is given, or else an even one."""
-    return _even_split(layouts, layers) if layouts.layers is None else layouts.layers
 
 
 def _even_split(layouts: Layouts, layers: int) -> IntArray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sutler.solver.arrays import FloatArray, IntArray, concatenated, take_rows
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, EngineFactors, shipped_calibration
-from sutler.solver.problem import EngineName, Estimates, ServedModel
+from sutler.solver.problem import NO_GUESSES, EngineName, Estimates, ServedModel
 from sutler.solver.throughput.aiconfigurator import OperatorStages
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.base import Layouts, Points, RateBasis, Rates
@@ -72,7 +72,9 @@ class Roofline:
     def stages(self, model: ServedModel) -> RooflineStages:
         """The questions for `model`. Raises InvalidProblemError where its architecture is unknown."""
         work = layer_work(known_spec(model), model.precision, model.kv_precision)
-        return RooflineStages(work, model.precision, self.calibration, self.engine(model), model.speculation)
+        return RooflineStages(
+            work, model.precision, self.calibration, self.engine(model), model.speculation or NO_GUESSES
+        )
 
     def planning_stages(self, model: ServedModel) -> ModelStages:
         """What rates rest on: corrected by the runs of a user's calibration for this engine, or answered by the

@@ -13,7 +13,7 @@ import numpy as np
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.calibration.factors import Calibration, EngineFactors
 from sutler.solver.catalog.entries import Gpu, ModelSpec, Precision
-from sutler.solver.problem import Role, ServedModel, Speculation
+from sutler.solver.problem import NO_GUESSES, Role, ServedModel, Speculation
 from sutler.solver.throughput.architecture import LayerWork
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.speeds import arithmetic, stage_speeds
@@ -191,7 +191,7 @@ class RooflineStages:
     precision: Precision
     calibration: Calibration
     engine: EngineFactors
-    speculation: Speculation | None = None
+    speculation: Speculation = NO_GUESSES
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
         """One rank computes the prompt, the others wait."""
@@ -218,8 +218,8 @@ class RooflineStages:
             batch=np.arange(max_batch + 1) / kinds.ranks[:, None, None],
             steps=traffic.decode_steps[:, None],
             mixes=self.engine.mixes,
-            checked=1 if self.speculation is None else self.speculation.checked_tokens,
-            share=1.0 if self.speculation is None else self.speculation.seconds_per_token,
+            checked=self.speculation.checked_tokens,
+            share=self.speculation.seconds_per_token,
         )
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
@@ -228,11 +228,11 @@ class RooflineStages:
         ranks = kinds.ranks[:, None]
         batches = np.asarray(np.ceil(np.arange(max_batch + 1) / ranks) * ranks, dtype=np.float64)
         context = self.work.seen_context(traffic.mean_context)[:, None]
-        checked = 1 if self.speculation is None else self.speculation.checked_tokens
+        checked = self.speculation.checked_tokens
         per_layer = decode_layer_s(expand(work, 2), expand(speeds, 2), batches[:, None], context, checked=checked)
         head = head_s(expand(work, 1), expand(speeds, 1), batches / ranks, checked=checked)
         of_step = StageSeconds(per_layer=per_layer, per_pass=speeds.step_overhead_s, head=head)
-        return of_step if self.speculation is None else of_step.scaled(self.speculation.seconds_per_token)
+        return of_step.scaled(self.speculation.seconds_per_token)
 
     def bands(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
         """See ModelStages: by GPU class, and what the model, its precision and the engine make of it."""
@@ -245,7 +245,7 @@ class RooflineStages:
             ]
         )
         each = np.where(kinds.ranks > 1, each * EXPERT_PARALLEL_BAND, each)
-        each = each if self.speculation is None else each * SPECULATION_BAND
+        each = each * SPECULATION_BAND if self.speculation.draft_tokens else each
         return np.broadcast_to(each[:, None, None], (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
 
     def basis(self, kinds: StageKinds, traffic: Traffic, *, kind: int, workload: int, batch: float) -> Basis:
@@ -254,7 +254,7 @@ class RooflineStages:
         sentence = f"{gpu.slug}: {self.calibration.gpu_class(gpu).basis}"
         if kinds.ranks[kind] > 1:
             sentence += ", no run with expert parallelism among them"
-        if self.speculation is not None:
+        if self.speculation.draft_tokens:
             sentence += f", {self.speculation.tokens_per_step:.2f} tokens a step by speculation"
         return Basis(ROOFLINE, self.calibration.version, "calibrated roofline", sentence)
 

@@ -161,11 +161,10 @@ def overfull_disks(view: PlanView) -> Iterator[str]:
 
 
 def _wrong_layers(problem: Problem, model: ServedModel, replica: Replica) -> Iterator[str]:
-    """Plans of measured rates alone have said none before."""
     layers = [stage.layers for stage in replica.stages]
-    if model.spec is None or (problem.measured_only and set(layers) == {None}):
+    if problem.measured_only or model.spec is None:
         if any(count is not None for count in layers):
-            yield f"replica {replica.id!r}: layers {layers}, expected None where no architecture is known"
+            yield f"replica {replica.id!r}: layers {layers}, expected None where no architecture is used"
     elif None in layers or sum(count or 0 for count in layers) != model.spec.layers:
         yield f"replica {replica.id!r}: layers {layers}, expected a split of the model's {model.spec.layers}"
 

@@ -19,8 +19,8 @@ from sutler.solver.simulation.requests import RequestKind, Requests, poisson, re
 from sutler.solver.simulation.step_times import Lengths, step_times
 from sutler.solver.throughput.refit import refit
 from sutler.solver.throughput.roofline import Roofline
-from sutler.solver.throughput.runs import ServingRun, predict, run_groups
 from tests.builders import an_offer, measured
+from tests.solver.throughput.test_refit import a_run, as_if
 
 GPU, MODEL = "h100-sxm", "llama-3-8b"
 NO_TOKENS = np.zeros(0, dtype=np.int64)
@@ -82,7 +82,6 @@ def test_a_replica_whose_rate_was_measured_is_as_fast_as_that() -> None:
 def test_a_plan_of_measured_rates_alone_is_simulated_as_fast_as_they_are() -> None:
     problem = a_problem(measured=(measured(GPU, {"w": 4.0}),), measured_only=True)
     plan = solve(problem)
-    assert [stage.layers for stage in plan.replicas[0].stages] == [32]
     [replica] = replicas_of(plan, problem)
     assert saturated_rps(replace(replica, outside_s=0.0)) == pytest.approx(4.0, rel=0.03)
 
@@ -167,8 +166,9 @@ def test_a_calibration_says_the_same_of_few_sequences_however_many_there_may_be(
     """Runs of few in flight on a slow stack: their step times hold at light load with room for many more."""
     problem = a_problem()
     model, layouts = problem.models[0], one_layout(load_gpus()[GPU], tensor_parallel=1, pipeline_parallel=1)
-    measured_at = [a_slow_run(concurrency) for concurrency in (1, 2, 4, 8)]
-    roofline = Roofline(refit(measured_at, [], shipped_calibration()).calibration, "vllm", "roofline")
+    lengths = {"input_tokens": 800, "output_tokens": 200}
+    asked = [a_run(spec=load_models()[MODEL], concurrency=c, **lengths) for c in (1, 2, 4, 8)]
+    roofline = Roofline(refit(as_if(asked, 0.4), [], shipped_calibration()).calibration, "vllm", "roofline")
     layouts = replace(layouts, layers=np.array([[32]]))
     step_s = []
     for most in (8, 256):
@@ -180,23 +180,3 @@ def test_a_calibration_says_the_same_of_few_sequences_however_many_there_may_be(
     assert step_s[0] > 1.8 * step_times(model, layouts, plain, Lengths(1000, 900), max_sequences=8).line(4, 900).at(
         900
     )
-
-
-def a_slow_run(concurrency: int) -> ServingRun:
-    run = ServingRun(
-        gpu=load_gpus()[GPU],
-        spec=load_models()[MODEL],
-        precision="bf16",
-        kv_precision="bf16",
-        engine="vllm",
-        tensor_parallel=1,
-        input_tokens=800,
-        output_tokens=200,
-        concurrency=concurrency,
-        req_per_s=1.0,
-        ttft_s=1.0,
-        tpot_s=1.0,
-    )
-    found = predict(run_groups([run]), shipped_calibration())
-    rate, ttft_s, tpot_s = (float(column[0]) for column in (found.req_per_s, found.ttft_s, found.tpot_s))
-    return replace(run, req_per_s=rate / 2.5, ttft_s=2.5 * ttft_s, tpot_s=2.5 * tpot_s)
