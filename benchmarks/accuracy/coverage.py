@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.accuracy.errors import closed_form
+from benchmarks.accuracy.errors import FloatArray, closed_form
 from benchmarks.accuracy.held_out import Fold
 from sutler.solver.throughput.runs import ServingRun, with_room
 
@@ -84,6 +84,11 @@ def pooled_fraction(found: Sequence[Covered]) -> float:
     """The fraction of all their runs that is inside; NaN of none."""
     rows = sum(one.rows for one in found)
     return sum(one.inside for one in found) / rows if rows else float("nan")
+
+
+def band_of(log_errors: FloatArray) -> float:
+    """The factor within which nine of ten of them are, rounded outwards."""
+    return rounded_outwards(float(np.exp(np.quantile(np.abs(log_errors), COVERED_FRACTION))))
 
 
 def rounded_outwards(band: float) -> float:

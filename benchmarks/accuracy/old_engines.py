@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.accuracy.coverage import band_of
 from benchmarks.accuracy.errors import FloatArray, closed_form, relative
 from benchmarks.accuracy.fitting import fitted_to
 from benchmarks.accuracy.held_out import KEYS, prior_calibration
@@ -23,8 +24,6 @@ from sutler.solver.throughput.runs import ServingRun, with_room
 # Standard deviations of the priors, as logarithms: what years change in an engine, and another maker's kernels.
 VERSION_SPREAD: Final = {"compute": 0.3, "kv_bandwidth": 0.3, "overhead": 0.5}
 FOREIGN_SPREAD: Final = {"compute": 0.7, "bandwidth": 0.5}
-# Of the errors of groups that were left out; nine of ten of the batches are within.
-COVERED: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,8 @@ def with_old_engines(start: Calibration, runs: Sequence[ServingRun]) -> Calibrat
     off = _left_out(start, runs, "model")
     for name in sorted({run.engine for run in runs}):
         known = [i for i, run in enumerate(runs) if run.engine == name and not _is_foreign(run)]
-        band = float(np.ceil(100.0 * np.exp(np.quantile(np.abs(off[known]), COVERED))) / 100.0)
-        found = replace(found, engines={**found.engines, name: replace(found.engines[name], band=band)})
+        stated = replace(found.engines[name], band=band_of(off[known]))
+        found = replace(found, engines={**found.engines, name: stated})
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.accuracy.coverage import COVERED_FRACTION, rounded_outwards
+from benchmarks.accuracy.coverage import band_of
 from benchmarks.accuracy.errors import Answers, median
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, Compared
 from sutler.solver.estimate import one_layout
@@ -70,7 +70,7 @@ def _compared(
         runs=len(places),
         roofline_error_fraction=median(np.abs(ours - 1.0)),
         operators_error_fraction=median(np.abs(theirs - 1.0)),
-        operators_band=rounded_outwards(float(np.exp(np.quantile(np.abs(np.log(theirs)), COVERED_FRACTION)))),
+        operators_band=band_of(np.log(theirs)),
     )
 
 
