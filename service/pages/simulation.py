@@ -21,7 +21,7 @@ from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
 from sutler.service.plans.resources import SERVES
 from sutler.service.simulation.schemas import METRIC_WORDS, SimulationResource
-from sutler.service.studies.service import SIMULATION
+from sutler.service.studies.service import SIMULATION, is_answer_to
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/simulation", route_class=Page, include_in_schema=False)
@@ -46,12 +46,18 @@ async def show_simulation(
         names = await repository.names(connection, statuses=SERVES)
     found, other = await study_of(services, SIMULATION, study), await study_of(services, SIMULATION, beside)
     runs = [(title, one.answer) for title, one in (("this run", found), ("the other", other)) if one and one.answer]
+    name = deployment or (names[0] if names else "")
+    is_stale = False
+    if name and found and found.answer:
+        question = _question(name, request.query_params)
+        is_stale = not await is_answer_to(services, SIMULATION, found.record.id, question)
     return rendered(
         request,
         "simulation.html",
         session=looking,
         names=names,
-        name=deployment or (names[0] if names else ""),
+        name=name,
+        is_stale=is_stale,
         given={key: request.query_params.get(key, USUAL.get(key, "")) for key in SETTINGS},
         routings=ROUTINGS,
         schedulings=SCHEDULINGS,
@@ -66,18 +72,22 @@ async def show_simulation(
 async def ask_simulation(request: Request, services: Service, acting: Planning, fields: Fields) -> Response:
     """Asks, in place of what this page asked before."""
     name = name_in(fields, "deployment")
-    wanted: dict[str, Any] = {"deployment": name}
-    for key in ("load_multiple", "duration_s"):
-        if (number := number_of(fields, key)) is not None:
-            wanted[key] = number
-    if (seed := number_of(fields, "seed", least=0.0)) is not None:
-        wanted["seed"] = int(seed)
-    wanted.update({key: fields[key] for key in ("routing", "scheduling", "lose") if fields.get(key)})
-    question = validate(SimulationQuestion, wanted)
+    question = _question(name, fields)
     study = await asked(request, services, SIMULATION, question, acting, instead_of=fields.get("pending", ""))
     kept = {key: fields[key] for key in (*SETTINGS, "beside") if fields.get(key)}
     there = urlencode({"deployment": name, **kept, "study": str(study)})
     return RedirectResponse(f"/ui/simulation?{there}", HTTPStatus.SEE_OTHER)
+
+
+def _question(name: str, given: Mapping[str, str]) -> SimulationQuestion:
+    wanted: dict[str, Any] = {"deployment": name}
+    for key in ("load_multiple", "duration_s"):
+        if (number := number_of(given, key)) is not None:
+            wanted[key] = number
+    if (seed := number_of(given, "seed", least=0.0)) is not None:
+        wanted["seed"] = int(seed)
+    wanted.update({key: given[key] for key in ("routing", "scheduling", "lose") if given.get(key)})
+    return validate(SimulationQuestion, wanted)
 
 
 def charts_of(

@@ -27,7 +27,7 @@ from sutler.service.pages.forms import Fields
 from sutler.service.pages.parameters import name_in, number_of
 from sutler.service.pages.rendering import rendered
 from sutler.service.pages.route import Looking, Page, Planning
-from sutler.service.studies.service import WHAT_IF
+from sutler.service.studies.service import WHAT_IF, is_answer_to
 from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/what-if", route_class=Page, include_in_schema=False)
@@ -68,6 +68,10 @@ async def show_what_if(
         base = await repository.listed(connection, name)
     found = await study_of(services, WHAT_IF, study)
     given = {key: request.query_params.get(key, "") for key in SETTINGS}
+    is_stale = False
+    if base and found and found.answer:
+        question = _question(name, base.deployment.problem, given)
+        is_stale = not await is_answer_to(services, WHAT_IF, found.record.id, question)
     return rendered(
         request,
         "what_if.html",
@@ -81,6 +85,7 @@ async def show_what_if(
         contracts=CONTRACTS,
         precisions=PRECISIONS,
         study=found,
+        is_stale=is_stale,
         columns=columns_of(base, found.answer) if base and found and found.answer else (),
         chart=chart_of(base, found.answer, given) if base and found and found.answer else None,
         give_way=list(give_way(request, found.answer)) if found and found.answer else (),
@@ -93,12 +98,15 @@ async def ask_what_if(request: Request, services: Service, acting: Planning, fie
     name = name_in(fields, "deployment")
     async with reading(services.engine) as connection:
         problem = (await deployments.found(connection, name)).problem
-    variants = variants_of(problem, fields)
-    question = validate(WhatIfQuestion, {"deployment": name, "variants": variants})
+    question = _question(name, problem, fields)
     study = await asked(request, services, WHAT_IF, question, acting, instead_of=fields.get("study", ""))
     kept = {key: fields[key] for key in SETTINGS if fields.get(key)}
     there = urlencode({"deployment": name, **kept, "study": str(study)})
     return RedirectResponse(f"/ui/what-if?{there}", HTTPStatus.SEE_OTHER)
+
+
+def _question(name: str, problem: Mapping[str, Any], given: Mapping[str, str]) -> WhatIfQuestion:
+    return validate(WhatIfQuestion, {"deployment": name, "variants": variants_of(problem, given)})
 
 
 def sliders_of(base: Listed, given: Mapping[str, str]) -> Iterator[Slider]:

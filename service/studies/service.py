@@ -8,12 +8,13 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar, cast
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.comparing.sweeping import Range
+from sutler.service.db.api_tables import StudyRow
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
 from sutler.service.documents.changes import Changes, changed
@@ -189,10 +190,22 @@ async def first_answer(services: Services, kind: PlanKind[Any, Any], question: A
 
     None where it never was. Raises NotFoundError, ConflictError.
     """
-    resolved = await _resolved(services, question)
-    order = cast(StudyOrder, await asyncio.to_thread(kind.order, resolved, CLI))
+    order = await _as_asked_now(services, kind, question)
     async with reading(services.engine) as connection:
         return await first_of(connection, kind.table, order, since)
+
+
+async def is_answer_to(services: Services, kind: PlanKind[Any, Any], study_id: UUID, question: Any) -> bool:
+    """Whether the study was of this question, as what it names stands now. Raises NotFoundError, ConflictError."""
+    order = await _as_asked_now(services, kind, question)
+    async with reading(services.engine) as connection:
+        same = (StudyRow.id == study_id, StudyRow.digest == order.digest)
+        return await kind.table.newest(connection, *same) is not None
+
+
+async def _as_asked_now(services: Services, kind: PlanKind[Any, Any], question: Any) -> StudyOrder:
+    resolved = await _resolved(services, question)
+    return cast(StudyOrder, await asyncio.to_thread(kind.order, resolved, CLI))
 
 
 def asked_again(kind: StudyKind, asked: dict[str, Any]) -> StudyQuestion:

@@ -13,6 +13,7 @@ from sutler.service.pages.router import PAGES as ALL
 from sutler.service.wording.words import price
 from tests.service.api.conftest import Guarded
 from tests.service.pages.conftest import Browser, Html, SignIn
+from tests.service.running import LONGEST_WAIT_S, until
 
 PAGES: Final = (
     *(
@@ -160,6 +161,29 @@ def test_a_plan_that_is_carried_out_is_acknowledged_where_it_is_the_one_that_was
     done = browser.post("/ui/deployments/chat/carry-out", {**token, "revision": str(current)})
     assert "what the plan rents is what is rented" in done.text
     assert paged.ask("read", "GET", "/v1/deployments/chat/holdings").json()["missing"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/ui/what-if", {"load": "2", "seconds": "5"}),
+        ("/ui/simulation", {"load_multiple": "1", "duration_s": "20", "seed": "3"}),
+    ],
+)
+def test_an_answer_to_another_question_than_the_address_has_is_called_that(
+    signed_in: SignIn, path: str, asked: dict[str, str]
+) -> None:
+    browser = signed_in("plan")
+    address = browser.post(path, {"form_token": browser.form_token(), "deployment": "chat", **asked}).url
+    address = address.removeprefix(browser.url)
+
+    def answer(address: str) -> str:
+        text = browser.get(address).text
+        return text if "hx-trigger" not in text else ""
+
+    assert "another question" not in until(lambda: answer(address), patience_s=LONGEST_WAIT_S)
+    (key, value), *_ = asked.items()
+    assert "another question" in answer(address.replace(f"{key}={value}", f"{key}=1.5"))
 
 
 def test_a_question_is_asked_and_answered_on_the_page(signed_in: SignIn) -> None:
