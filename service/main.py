@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sutler.service.fork_server import ForkServer
     from sutler.service.market.service import MarketService
     from sutler.service.profiles.service import ProfilesService
+    from sutler.service.translation.names import Names
     from sutler.service.translation.to_problem import Translation
     from sutler.service.web.state import Services
     from sutler.service.workers.worker import Worker
@@ -61,12 +62,13 @@ def opened_market(patience: "Patience | None" = None) -> "Iterator[MarketService
 
 
 @contextmanager
-def opened_profiles() -> "Iterator[ProfilesService]":
-    """Profiles and calibrations in the store of this process's settings. Raises SettingsError, DatabaseError."""
+def opened_profiles(names: "Names | None" = None) -> "Iterator[ProfilesService]":
+    """Profiles and calibrations in the store of this process's settings; `names`: what those of GPUs and models mean,
+    unset: what the catalogue says. Raises SettingsError, DatabaseError."""
     from sutler.service.profiles.service import ProfilesService
 
     with opened_database() as engine:
-        yield ProfilesService(engine)
+        yield ProfilesService(engine) if names is None else ProfilesService(engine, names=names)
 
 
 @asynccontextmanager

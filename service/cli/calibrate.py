@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sutler.service.cli.terminal.exits import guarded
-from sutler.service.cli.terminal.options import AsJson
+from sutler.service.cli.terminal.options import AsJson, DescribedIn
 from sutler.service.cli.terminal.output import check_target, show_or_json, write_file
 
 
@@ -21,6 +21,7 @@ def calibrate(
     gpu: Annotated[str | None, typer.Option(help="Only runs on this GPU.")] = None,
     model: Annotated[str | None, typer.Option(help="Only runs of this model.")] = None,
     precision: Annotated[str | None, typer.Option(help="Only runs with weights of this precision.")] = None,
+    problem: DescribedIn = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write it, for problems without a store.")
     ] = None,
@@ -35,19 +36,23 @@ def calibrate(
     """
     from sutler.service.cli.views.measurements import calibration_view, calibrations_view
     from sutler.service.documents.fields import document_json
+    from sutler.service.library.problems import names_in
     from sutler.service.main import opened_profiles
     from sutler.service.profiles.service import run_filter
 
     if list_all == (name is not None):
         raise typer.BadParameter("give a NAME, or --list")
     check_target(out)
-    with opened_profiles() as service:
+    names = names_in(problem)
+    with opened_profiles(names) as service:
         if name is None:
             found = service.calibrations()
             records = [one.model_dump(mode="json", by_alias=True, exclude={"points"}) for one in found]
             show_or_json(calibrations_view(found), records, as_json=as_json)
             return
-        wanted = run_filter(gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version)
+        wanted = run_filter(
+            gpu=gpu, model=model, precision=precision, engine=engine, engine_version=engine_version, names=names
+        )
         made = service.calibrate(name, wanted)
         if not dry_run:
             made = service.keep(made)

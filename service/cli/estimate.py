@@ -8,6 +8,7 @@ from rich.table import Table
 
 from sutler.service.cli.terminal.exits import guarded, say
 from sutler.service.cli.terminal.input import read_bytes
+from sutler.service.cli.terminal.options import DescribedIn
 from sutler.service.cli.terminal.output import check_target, deliver, write_or_print
 from sutler.service.cli.views.layout import table_of
 
@@ -51,6 +52,7 @@ def estimate(
         str | None,
         typer.Option(metavar="NAME|FILE", help="By your own runs: a name or file of `sutler calibrate`."),
     ] = None,
+    problem: DescribedIn = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     csv_in: Annotated[
         Path | None,
@@ -84,7 +86,7 @@ def estimate(
         _refuse(single)
         if as_json:
             raise typer.BadParameter("--csv writes a CSV file; leave --json out")
-        _estimate_table(csv_in, out, calibration)
+        _estimate_table(csv_in, out, calibration, problem)
         return
     if out is not None:
         raise typer.BadParameter("--out goes with --csv; use --json for a single estimate")
@@ -97,7 +99,7 @@ def estimate(
         length_spread_fraction=length_spread_fraction,
         requests_per_client=requests_per_client,
     )
-    _estimate_one(single, calibration, as_json=as_json)
+    _estimate_one(single, calibration, problem, as_json=as_json)
 
 
 def _refuse(single: dict[str, object]) -> None:
@@ -106,7 +108,7 @@ def _refuse(single: dict[str, object]) -> None:
         raise typer.BadParameter(f"{', '.join(given)}: --csv takes the configurations from the file; leave these out")
 
 
-def _estimate_one(asked: dict[str, Any], calibration: str | None, *, as_json: bool) -> None:
+def _estimate_one(asked: dict[str, Any], calibration: str | None, problem: Path | None, *, as_json: bool) -> None:
     from sutler.service.library.estimating import estimate as estimated
 
     model = asked.pop("model")
@@ -116,7 +118,7 @@ def _estimate_one(asked: dict[str, Any], calibration: str | None, *, as_json: bo
     missing = [f"--{name.replace('_', '-')}" for name in needed if given[name] is None]
     if missing:
         raise typer.BadParameter(f"missing {', '.join(missing)} (or --csv FILE)")
-    found = estimated(spec or model, asked.pop("gpu"), calibration=calibration, **asked)
+    found = estimated(spec or model, asked.pop("gpu"), calibration=calibration, problem=problem, **asked)
     deliver(found, [view(found)], as_json=as_json)
 
 
@@ -152,13 +154,14 @@ def view(found: "EstimateDocument") -> Table:
     return table
 
 
-def _estimate_table(source: Path, out: Path | None, calibration: str | None) -> None:
+def _estimate_table(source: Path, out: Path | None, calibration: str | None, problem: Path | None) -> None:
     from sutler.service.library.estimating import calibration_of_choice
+    from sutler.service.library.problems import names_in
     from sutler.service.translation.estimate_table import predict_table
 
     check_target(out)
     own = None if calibration is None else calibration_of_choice(calibration)
-    made = predict_table(read_bytes(source, "--csv"), own)
+    made = predict_table(read_bytes(source, "--csv"), own, names_in(problem))
     write_or_print(made.content, out)
     if made.predicted < made.rows:
         say(f"{made.rows - made.predicted} of {made.rows} rows cannot be predicted; their column `error` says why")

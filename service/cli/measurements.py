@@ -8,7 +8,7 @@ import typer
 from sutler.service.cli.terminal import output
 from sutler.service.cli.terminal.exits import guarded, say, say_all
 from sutler.service.cli.terminal.input import file_bytes
-from sutler.service.cli.terminal.options import AsJson
+from sutler.service.cli.terminal.options import AsJson, DescribedIn
 from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import Exit
 
@@ -40,6 +40,7 @@ def import_(
     engine_version: Annotated[str | None, typer.Option(help="Its version; wins over the file.")] = None,
     tensor_parallel: Annotated[int | None, typer.Option(min=1, help="GPUs of a stage; wins over the file.")] = None,
     pipeline_parallel: Annotated[int | None, typer.Option(min=1, help="Stages; default 1.")] = None,
+    problem: DescribedIn = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the runs, refuse those that cannot be true with the reason, keep the others.
@@ -47,6 +48,7 @@ def import_(
     A file that was imported before adds nothing. Exit status: 0 all runs kept, 2 some or all refused, 4 no database.
     """
     from sutler.service.cli.views.measurements import import_records, import_view
+    from sutler.service.library.problems import names_in
     from sutler.service.main import opened_profiles
     from sutler.service.profiles.checks import Given
 
@@ -60,7 +62,7 @@ def import_(
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
     )
-    with opened_profiles() as service:
+    with opened_profiles(names_in(problem)) as service:
         done = [_imported(service, path, given) for path in files]
     output.show_or_json(import_view(done), import_records(done), as_json=as_json)
     if not as_json:
@@ -76,15 +78,18 @@ def list_(
     gpu: Annotated[str | None, typer.Option(help="Only this GPU.")] = None,
     model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
     engine: Annotated[str | None, typer.Option(help="Only this engine.")] = None,
+    problem: DescribedIn = None,
     as_json: AsJson = False,
 ) -> None:
     """One line for the runs of one GPU, model, precision, engine and version."""
     from sutler.service.cli.views.measurements import profile_record, profiles_view
+    from sutler.service.library.problems import names_in
     from sutler.service.main import opened_profiles
     from sutler.service.profiles.service import run_filter
 
-    with opened_profiles() as service:
-        found = service.profiles(run_filter(gpu=gpu, model=model, engine=engine))
+    names = names_in(problem)
+    with opened_profiles(names) as service:
+        found = service.profiles(run_filter(gpu=gpu, model=model, engine=engine, names=names))
     records = [profile_record(one) for one in found]
     output.show_or_json(profiles_view(found, is_filtered=any((gpu, model, engine))), records, as_json=as_json)
 
@@ -93,16 +98,19 @@ def list_(
 @guarded
 def show(
     profile: Annotated[str, typer.Argument(metavar="ID", help="As `sutler profiles list` shows it.")],
+    problem: DescribedIn = None,
     as_json: AsJson = False,
 ) -> None:
     """Each run beside what the shipped calibration expects of it."""
     from sutler.service.cli.views.measurements import run_records, runs_view
+    from sutler.service.library.problems import names_in
     from sutler.service.main import opened_profiles
 
-    with opened_profiles() as service:
+    names = names_in(problem)
+    with opened_profiles(names) as service:
         found = service.profile(profile)
         runs = service.runs(found)
-    output.show_or_json(runs_view(found, runs), run_records(found, runs), as_json=as_json)
+    output.show_or_json(runs_view(found, runs, names), run_records(found, runs), as_json=as_json)
 
 
 @profiles.command(short_help="Forget the runs of one profile.")

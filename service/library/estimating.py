@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sutler.service.documents.estimate import EstimateDocument
+from sutler.service.library.problems import Given, names_in
 from sutler.service.translation.estimates import configuration, estimate_document
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ def estimate(
     length_spread_fraction: float | None = None,
     requests_per_client: int | None = None,
     calibration: "str | Path | CalibrationDocument | None" = None,
+    problem: Given | None = None,
 ) -> EstimateDocument:
     """Estimates requests/s, time to first token and time per output token of one replica, with their error band.
 
     `model` and `gpu` are named as the catalogue does or in a usual spelling; `concurrency` unset: the most requests
     that fit; `engine_version` unset: a current one; `length_spread_fraction`,
     `requests_per_client`: of the benchmark that is simulated, unset: as with the engine's published runs;
-    `calibration`: the name of one in the store, its file, or the document.
+    `calibration`: the name of one in the store, its file, or the document; `problem`: one whose own GPUs (`gpus`) and
+    models count as well.
 
     Raises DocumentError and InvalidProblemError, which name the field, also where the model does not fit.
     """
@@ -57,7 +60,9 @@ def estimate(
     }
     spec = None if isinstance(model, str) else model
     given = texts if spec is not None else {"model": model, **texts}
-    config = configuration({name: _text(value) for name, value in given.items() if value is not None}, spec)
+    config = configuration(
+        {name: _text(value) for name, value in given.items() if value is not None}, spec, names_in(problem)
+    )
     return estimate_document(config, own)
 
 

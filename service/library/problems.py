@@ -15,6 +15,7 @@ from sutler.service.documents.reading import read_document
 from sutler.service.documents.validation import validate
 from sutler.service.main import StoreWhenNeeded
 from sutler.service.translation.inlining import without_paths
+from sutler.service.translation.names import CATALOGUE, Names, names_of
 from sutler.service.translation.stored_market import MarketStore
 from sutler.service.translation.to_problem import Translation, to_problem
 
@@ -50,6 +51,12 @@ def inlined(given: Given, folder: str | Path | None = None, changes: Changes | N
     document = problem_document(given, changes)
     plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return without_paths(plain, folder_of(given, folder))
+
+
+def names_in(given: Given | None, folder: str | Path | None = None) -> Names:
+    """What names of GPUs and models mean where a problem describes some of its own. Raises DocumentError,
+    InvalidProblemError."""
+    return CATALOGUE if given is None else names_of(problem_document(given), folder_of(given, folder))
 
 
 def about_problem(

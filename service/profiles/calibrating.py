@@ -13,13 +13,14 @@ import numpy as np
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
 from sutler.service.documents.fields import finite
 from sutler.service.documents.validation import validate
+from sutler.service.profiles.checks import DESCRIBE
 from sutler.service.profiles.errors import NothingToFitError
 from sutler.service.profiles.layer_rows import LayerRow
 from sutler.service.profiles.runs import ProfileRun, serving_run
 from sutler.service.translation.calibrations import fitted_parts
+from sutler.service.translation.names import CATALOGUE, Names
 from sutler.solver.calibration.factors import shipped_calibration
-from sutler.solver.catalog import PRECISIONS, resolve_gpu, resolve_model
-from sutler.solver.errors import UnknownNameError
+from sutler.solver.catalog import PRECISIONS
 from sutler.solver.throughput.architecture import layer_work
 from sutler.solver.throughput.refit import Refit, RunErrors, refit
 from sutler.solver.throughput.runs import LayerRun, with_room
@@ -40,9 +41,16 @@ class Calibrated:
     notes: tuple[str, ...]
 
 
-def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow], *, now: datetime) -> Calibrated:
+def calibrated(
+    name: str,
+    runs: Sequence[ProfileRun],
+    layers: Sequence[LayerRow],
+    *,
+    now: datetime,
+    names: Names = CATALOGUE,
+) -> Calibrated:
     """Fits to what can be used. Raises NothingToFitError where that is nothing, or runs of several engines."""
-    known = [run for run in runs if _are_names_known(run.key.gpu, run.key.model)]
+    known = [run for run in runs if names.has(run.key.gpu, run.key.model)]
     single = tuple(run for run in known if run.pipeline_parallel == 1)
     engines = sorted({run.key.engine for run in single})
     if len(engines) > 1:
@@ -50,9 +58,9 @@ def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow]
             f"the runs are of several engines ({', '.join(engines)})", "calibrate each on its own, with --engine"
         )
     measured = [row for row in layers if row.phase != "all_reduce"]
-    usable = [row for row in measured if _are_names_known(row.gpu, row.model)]
-    layer_runs = [_layer_run(row) for row in usable]
-    serving = [serving_run(run) for run in single]
+    usable = [row for row in measured if names.has(row.gpu, row.model)]
+    layer_runs = [_layer_run(row, names) for row in usable]
+    serving = [serving_run(run, names) for run in single]
     titles = sorted({shipped_calibration().engine(run.engine).title for run in serving})
     if len(titles) > 1:
         raise NothingToFitError(
@@ -60,14 +68,15 @@ def calibrated(name: str, runs: Sequence[ProfileRun], layers: Sequence[LayerRow]
             "calibrate each on its own, with --engine-version",
         )
     tight = len(single) - len(with_room(serving))
+    lost = len(runs) - len(known), len(measured) - len(usable)
+    left_out = list(_left_out(*lost, len(known) - len(single), tight))
     if len(single) == tight and not layer_runs:
         raise NothingToFitError(
-            "no run fits",
+            "; ".join(["no run fits", *left_out]),
             "import some (`sutler profiles import FILE`), or loosen the filters (`sutler profiles list`)",
         )
     result = refit(serving, layer_runs, shipped_calibration())
-    lost = len(runs) - len(known), len(measured) - len(usable)
-    notes = [*_left_out(*lost, len(known) - len(single), tight), *_remarks(single, result)]
+    notes = [*left_out, *_remarks(single, result)]
     document = _document(name, single, len(layer_runs), result, now)
     return Calibrated(document, single, result, tuple(notes))
 
@@ -106,18 +115,8 @@ def _errors(errors: RunErrors) -> CalibrationErrors | None:
     return CalibrationErrors(**found)
 
 
-def _are_names_known(gpu: str, model: str) -> bool:
-    """Whether the catalogue has both: it may lose what an older one had."""
-    try:
-        resolve_gpu(gpu)
-        resolve_model(model)
-    except UnknownNameError:
-        return False
-    return True
-
-
-def _layer_run(row: LayerRow) -> LayerRun:
-    spec = resolve_model(row.model)
+def _layer_run(row: LayerRow, names: Names) -> LayerRun:
+    spec = names.model(row.model)
     precision = next(one for one in PRECISIONS if one == row.precision)
     work = layer_work(spec, precision, precision)
     has_attention = row.attention == "included"
@@ -125,7 +124,7 @@ def _layer_run(row: LayerRow) -> LayerRun:
     pairs = float(work.attended_pairs(new, total)) * row.batch if has_attention and row.phase == "prefill" else 0.0
     seen = row.batch * float(work.seen_context(total)) if has_attention and row.phase == "decode" else 0.0
     return LayerRun(
-        gpu=resolve_gpu(row.gpu),
+        gpu=names.gpu(row.gpu),
         spec=spec,
         precision=precision,
         tensor_parallel=row.tp,
@@ -138,8 +137,8 @@ def _layer_run(row: LayerRow) -> LayerRun:
 
 def _left_out(unknown: int, unknown_layers: int, pipelines: int, tight: int) -> Iterable[str]:
     reasons = {
-        "runs are left out: their GPU or model is not in the catalogue any more": unknown,
-        "layer times are left out: their GPU or model is not in the catalogue": unknown_layers,
+        f"runs are left out: their GPU or model is not in the catalogue; {DESCRIBE}": unknown,
+        f"layer times are left out: their GPU or model is not in the catalogue; {DESCRIBE}": unknown_layers,
         "runs are not fitted to: their weights leave no room, so they measure what the engine kept": tight,
         "runs of pipelines are left out: a calibration is fitted to runs of one stage": pipelines,
     }

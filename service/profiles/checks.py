@@ -15,7 +15,8 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.profiles.readers import RejectedRun
 from sutler.service.profiles.runs import BenchmarkRun, ProfileKey, ProfileRun, serving_run
 from sutler.service.translation.estimates import engine_of, precision_of
-from sutler.solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
+from sutler.service.translation.names import CATALOGUE, Names
+from sutler.solver.catalog import Gpu, ModelSpec
 from sutler.solver.catalog.entries import usual_kv_precision
 from sutler.solver.errors import InvalidProblemError, UnknownNameError
 from sutler.solver.throughput.architecture import PRECISION_BYTES
@@ -38,6 +39,7 @@ OPTIONS: Final = {
     "engine": "--engine",
     "tensor_parallel": "--tensor-parallel",
 }
+DESCRIBE: Final = "describe it in a problem and name that with --problem"
 NEEDED: Final = ("input_tokens", "output_tokens", "req_per_s", "ttft_s")
 # Boards clock above what their datasheets promise for long, and parameters are counted to a few percent.
 SLACK: Final = 1.05
@@ -57,7 +59,7 @@ class Given:
     pipeline_parallel: int | None = None
 
 
-def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
+def checked(run: BenchmarkRun, given: Given, names: Names = CATALOGUE) -> ProfileRun | RejectedRun:
     """The run as it is kept, or every reason why it is not."""
     stated = {name: value for name in Given.__slots__ if (value := getattr(given, name)) is not None}
     run = replace(run, **stated)
@@ -65,17 +67,17 @@ def checked(run: BenchmarkRun, given: Given) -> ProfileRun | RejectedRun:
     if reasons:
         return RejectedRun(run.place, tuple(reasons))
     try:
-        gpu, spec, key = _served(run)
+        gpu, spec, key = _served(run, names)
     except UnknownNameError as error:
         if "say which" in error.remedy:  # several GPUs go by the name
             return RejectedRun(run.place, (str(error),))
-        remedy = f"say which it is with {OPTIONS[error.field]} (`sutler catalog {error.field}s`)"
+        remedy = f"say which it is with {OPTIONS[error.field]} (`sutler catalog {error.field}s`), or {DESCRIBE}"
         return RejectedRun(run.place, (f"{error.field}: {error.value!r} is not in the catalogue; {remedy}",))
     except (DocumentError, InvalidProblemError) as error:
         return RejectedRun(run.place, (str(error),))
     kept = _kept(run, key)
     if not is_stated(run.kv_precision):
-        kept = _with_a_cache_that_held_them(kept)
+        kept = _with_a_cache_that_held_them(kept, names)
     reasons = [*_contradictions(run, kept), *impossible(kept, gpu, spec)]
     return RejectedRun(run.place, tuple(reasons)) if reasons else kept
 
@@ -115,10 +117,10 @@ def _unusable(run: BenchmarkRun) -> Iterator[str]:
         )
 
 
-def _served(run: BenchmarkRun) -> tuple[Gpu, ModelSpec, ProfileKey]:
+def _served(run: BenchmarkRun, names: Names) -> tuple[Gpu, ModelSpec, ProfileKey]:
     """What ran on what. Raises UnknownNameError, DocumentError, InvalidProblemError."""
-    gpu = resolve_gpu(run.gpu or "")
-    spec = resolve_model(run.model or "")
+    gpu = names.gpu(run.gpu or "")
+    spec = names.model(run.model or "")
     precision = precision_of("precision", run.precision or "")
     kv_precision = usual_kv_precision(spec, precision)
     if is_stated(run.kv_precision):
@@ -134,13 +136,13 @@ def is_stated(kv_precision: str | None) -> bool:
     return bool(kv_precision) and (kv_precision or "").lower() != "auto"
 
 
-def _with_a_cache_that_held_them(kept: ProfileRun) -> ProfileRun:
+def _with_a_cache_that_held_them(kept: ProfileRun, names: Names) -> ProfileRun:
     """In fp8 where its checkpoint is in fp8 or fp4 and a 16-bit cache cannot have held what was in flight: then the
     others would have waited for their first token for most of their time. Many servers are started so (InferenceMAX:
     --kv-cache-dtype fp8), and few results say it."""
     if kept.key.precision not in ("fp8", "fp4") or kept.key.kv_precision == "fp8" or kept.pipeline_parallel > 1:
         return kept
-    room = sequences_that_fit(serving_run(kept))
+    room = sequences_that_fit(serving_run(kept, names))
     waited = kept.ttft_s / max(kept.ttft_s + (kept.output_tokens - 1) * kept.tpot_s, 1e-9)
     if kept.concurrency <= MOST_OVER_CONCURRENCY * room or waited > (1 - room / kept.concurrency) / 2:
         return kept

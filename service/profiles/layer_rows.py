@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE
-from sutler.solver.catalog import PRECISIONS, resolve_gpu, resolve_model
+from sutler.service.translation.names import CATALOGUE, Names
+from sutler.solver.catalog import PRECISIONS
 from sutler.solver.errors import UnknownNameError
 
 PHASES: Final = ("prefill", "decode", "all_reduce")
@@ -72,13 +73,13 @@ def digest_of(row: LayerRow) -> bytes:
     return hashlib.sha256(repr(sorted(row_fields(row).items())).encode()).digest()
 
 
-def unknown_name(row: LayerRow) -> str | None:
-    """Why nothing can be fitted to it; None where GPU and model are in the catalogue."""
-    if row.gpu == "cpu":
+def unknown_name(row: LayerRow, names: Names = CATALOGUE) -> str | None:
+    """Why nothing can be fitted to it; None where GPU and model are known."""
+    if row.gpu == "cpu" and "cpu" not in names.gpus:
         return "gpu: times of a processor test the tool, and say nothing of GPUs"
     try:
-        resolve_gpu(row.gpu)
-        resolve_model(row.model)
+        names.gpu(row.gpu)
+        names.model(row.model)
     except UnknownNameError as error:
         return f"{error.field}: {error.value!r} is not in the catalogue (`sutler catalog {error.field}s`)"
     return None

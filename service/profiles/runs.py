@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
+from sutler.service.translation.names import CATALOGUE, Names
 from sutler.solver.calibration.factors import shipped_calibration
-from sutler.solver.catalog import resolve_gpu, resolve_model
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.throughput.runs import ServingRun
 
@@ -104,12 +104,14 @@ class ProfileRun:
         return hashlib.sha256(repr(values).encode()).digest()
 
 
-def serving_run(run: ProfileRun) -> ServingRun:
-    """The run as the solver fits it, its engine by the name of that version's factors. Raises UnknownNameError."""
+def serving_run(run: ProfileRun, names: Names = CATALOGUE) -> ServingRun:
+    """The run as the solver fits it, its engine by the name of that version's factors.
+
+    Raises UnknownNameError, DocumentError."""
     shared = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency", "req_per_s", "ttft_s", "tpot_s")
     return ServingRun(
-        gpu=resolve_gpu(run.key.gpu),
-        spec=resolve_model(run.key.model),
+        gpu=names.gpu(run.key.gpu),
+        spec=names.model(run.key.model),
         precision=run.key.precision,
         kv_precision=run.key.kv_precision,
         engine=shipped_calibration().version_of(run.key.engine, run.key.engine_version),

@@ -19,7 +19,7 @@ from sutler.service.profiles.readers import RejectedRun, read_runs
 from sutler.service.profiles.repository import Profile, RunFilter
 from sutler.service.profiles.runs import ProfileKey, ProfileRun
 from sutler.service.translation.estimates import engine_of, precision_of
-from sutler.solver.catalog import resolve_gpu, resolve_model
+from sutler.service.translation.names import CATALOGUE, Names
 
 ANY: Final = RunFilter()
 
@@ -42,6 +42,8 @@ class ProfilesService:
 
     engine: Engine
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    names: Names = CATALOGUE
+    """What names of GPUs and models mean."""
 
     def import_file(self, name: str, content: bytes, given: Given) -> Imported:
         """Benchmark runs, or the layer times of `sutler profile`; all that pass the checks, or nothing.
@@ -52,7 +54,7 @@ class ProfilesService:
         if is_layer_file(content):
             return self._import_layers(name, content)
         found = read_runs(content, name=name)
-        judged = [checked(run, given) for run in found.runs]
+        judged = [checked(run, given, self.names) for run in found.runs]
         runs = [one for one in judged if isinstance(one, ProfileRun)]
         rejected = [one for one in judged if isinstance(one, RejectedRun)]
         with transaction(self.engine) as connection:
@@ -62,7 +64,7 @@ class ProfilesService:
 
     def _import_layers(self, name: str, content: bytes) -> Imported:
         rows = list(enumerate(read(content, field=name), start=1))
-        problems = {number: reason for number, row in rows if (reason := unknown_name(row))}
+        problems = {number: reason for number, row in rows if (reason := unknown_name(row, self.names))}
         layers = [row for number, row in rows if number not in problems]
         rejected = tuple(RejectedRun(f"row {number}", (reason,)) for number, reason in problems.items())
         with transaction(self.engine) as connection:
@@ -100,7 +102,7 @@ class ProfilesService:
         with connected(self.engine) as connection:
             runs = repository.runs_of(connection, wanted)
             rows = repository.layers_of(connection, wanted)
-        return calibrated(name, runs, [row_of(row) for row in rows], now=self.now())
+        return calibrated(name, runs, [row_of(row) for row in rows], now=self.now(), names=self.names)
 
     def keep(self, made: Calibrated) -> Calibrated:
         """Stores a calibration. Returns it with the revision that it got. Raises DatabaseError."""
@@ -138,11 +140,12 @@ def run_filter(
     precision: str | None = None,
     engine: str | None = None,
     engine_version: str | None = None,
+    names: Names = CATALOGUE,
 ) -> RunFilter:
     """The filter; None: any. Raises UnknownNameError, DocumentError."""
     return RunFilter(
-        gpu=None if gpu is None else resolve_gpu(gpu, field="--gpu").slug,
-        model=None if model is None else resolve_model(model, field="--model").id,
+        gpu=None if gpu is None else names.gpu(gpu, field="--gpu").slug,
+        model=None if model is None else names.model(model, field="--model").id,
         precision=None if precision is None else precision_of("--precision", precision),
         engine=None if engine is None else engine_of(engine),
         engine_version=engine_version,

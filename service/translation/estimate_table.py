@@ -14,6 +14,7 @@ from typing import Final
 from sutler.service.documents.csv_tables import COLUMN_NAMES, read_csv, too_many_cells
 from sutler.service.documents.errors import DocumentError
 from sutler.service.translation.estimates import configuration, estimated
+from sutler.service.translation.names import CATALOGUE, Names
 from sutler.solver.calibration.factors import Calibration
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.estimate import Estimate
@@ -40,7 +41,7 @@ class Predictions:
     predicted: int
 
 
-def predict_table(content: bytes, calibration: Calibration | None = None) -> Predictions:
+def predict_table(content: bytes, calibration: Calibration | None = None, names: Names = CATALOGUE) -> Predictions:
     """Predicts every row.
 
     Raises DocumentError where the file as a whole cannot be used: not a CSV file, or without a needed column.
@@ -54,7 +55,7 @@ def predict_table(content: bytes, calibration: Calibration | None = None) -> Pre
     writer.writerow([*header, *added])
     predicted = 0
     for row in rows:
-        values = _predicted(row, len(header), places, calibration)
+        values = _predicted(row, len(header), places, calibration, names)
         predicted += not values["error"]
         cells = [*row[: len(header)], *[""] * (len(header) - len(row))]
         for name, column in replaced.items():
@@ -87,14 +88,14 @@ def _added(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
 
 
 def _predicted(
-    row: list[str], width: int, places: Mapping[str, int], calibration: Calibration | None
+    row: list[str], width: int, places: Mapping[str, int], calibration: Calibration | None, names: Names
 ) -> dict[str, str]:
     blank = dict.fromkeys(ADDED_COLUMNS, "")
     if reason := too_many_cells(row, width):
         return {**blank, "error": reason}
     values = {name: row[column] if column < len(row) else "" for name, column in places.items()}
     try:
-        asked = configuration(values)
+        asked = configuration(values, names=names)
         if asked.concurrency is None:
             raise DocumentError.of("concurrency", "is empty; give the number of requests in flight")
         found = estimated(asked, calibration)

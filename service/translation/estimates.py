@@ -11,8 +11,9 @@ from typing import Final
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.estimate import EstimateDocument
+from sutler.service.translation.names import CATALOGUE, Names
 from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, shipped_calibration
-from sutler.solver.catalog import PRECISIONS, Gpu, ModelSpec, Precision, resolve_gpu, resolve_model
+from sutler.solver.catalog import PRECISIONS, Gpu, ModelSpec, Precision
 from sutler.solver.catalog.entries import usual_kv_precision
 from sutler.solver.estimate import Estimate, estimate, one_layout
 from sutler.solver.problem import ServedModel, Workload
@@ -58,16 +59,19 @@ class Configuration:
     requests_per_client: int | None = None
 
 
-def configuration(values: Mapping[str, str], spec: ModelSpec | None = None) -> Configuration:
+def configuration(
+    values: Mapping[str, str], spec: ModelSpec | None = None, names: Names = CATALOGUE
+) -> Configuration:
     """Reads texts by name: gpu, model, precision, tp, input_tokens, output_tokens; optional pp (1), dp (1),
     concurrency (the largest batch), kv_precision (what engines choose), engine (the calibration's, or vllm) and
     engine_version (a current one), and of the benchmark that is simulated length_spread_fraction and
-    requests_per_client. An empty text counts as absent. `spec`: the model, in place of its name.
+    requests_per_client. An empty text counts as absent. `spec`: the model, in place of its name; `names`: what names
+    of GPUs and models mean.
 
     Raises DocumentError and InvalidProblemError, which name the field.
     """
-    gpu = resolve_gpu(_required(values, "gpu"))
-    spec = spec or resolve_model(_required(values, "model"))
+    gpu = names.gpu(_required(values, "gpu"))
+    spec = spec or names.model(_required(values, "model"))
     precision = precision_of("precision", _required(values, "precision"))
     stages, ranks = (_whole(values, name, most=MOST_GPUS) if _given(values, name) else 1 for name in ("pp", "dp"))
     if ranks > 1 and stages > 1:

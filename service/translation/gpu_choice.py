@@ -19,7 +19,7 @@ class GpuChoice:
 
     def __init__(self, document: ProblemDocument) -> None:
         self._document = document
-        self._own = {slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in document.gpus.items()}
+        self._own = own_gpus(document)
         self._catalog = load_gpus(document.catalog)
         self.known: Mapping[str, Gpu] = {**self._catalog, **self._own}
 
@@ -102,6 +102,11 @@ class GpuChoice:
 
     def _is_power_asked(self) -> bool:
         return self._document.objective.kind == "min_power" or self._document.limits.max_power_watts is not None
+
+
+def own_gpus(document: ProblemDocument) -> dict[str, Gpu]:
+    """The GPUs that the problem describes itself, by slug."""
+    return {slug: mapped(Gpu, gpu, slug=slug) for slug, gpu in document.gpus.items()}
 
 
 def _listed(catalog: Mapping[str, Gpu]) -> str:

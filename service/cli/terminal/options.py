@@ -10,6 +10,10 @@ Output = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Writ
 ProblemFile = Annotated[
     Path, typer.Argument(help="Problem file, YAML or JSON (`sutler schema problem`); - reads standard input.")
 ]
+DescribedIn = Annotated[
+    Path | None,
+    typer.Option("--problem", metavar="FILE", help="A problem whose own GPUs (`gpus`) and models count as well."),
+]
 PlanFile = Annotated[Path, typer.Argument(help="Plan file (`sutler plan --json`); - reads standard input.")]
 ApplicationFile = Annotated[
     Path,

@@ -10,10 +10,12 @@ from rich.console import RenderableType
 from sutler.service.cli.views.layout import lines, listed, section, table_of
 from sutler.service.documents.calibration import CalibrationDocument, CalibrationErrors
 from sutler.service.profiles.calibrating import Calibrated
+from sutler.service.profiles.checks import DESCRIBE
 from sutler.service.profiles.repository import Profile
 from sutler.service.profiles.runs import ProfileRun, serving_run
 from sutler.service.profiles.service import Imported
 from sutler.service.profiles.simulated import first_token_error
+from sutler.service.translation.names import CATALOGUE, Names
 from sutler.service.wording.words import engine_words, number, percent
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.throughput.refit import errors
@@ -69,13 +71,15 @@ def run_records(profile: Profile, runs: Sequence[ProfileRun]) -> dict[str, Any]:
     return {**profile_record(profile), "measured": [{name: getattr(run, name) for name in names} for run in runs]}
 
 
-def runs_view(profile: Profile, runs: Sequence[ProfileRun]) -> Iterator[RenderableType]:
+def runs_view(profile: Profile, runs: Sequence[ProfileRun], names: Names = CATALOGUE) -> Iterator[RenderableType]:
     """One row per run, with the shipped calibration's errors: of the rate, and of the first token by the simulated
-    benchmark, where there are no more runs than are simulated at once."""
-    single = [run for run in runs if run.pipeline_parallel == 1]
-    expected = errors([serving_run(run) for run in single], shipped_calibration()).req_per_s
+    benchmark, where there are no more runs than are simulated at once; without errors where `names` lacks
+    what ran."""
+    is_known = names.has(profile.key.gpu, profile.key.model)
+    single = [run for run in runs if is_known and run.pipeline_parallel == 1]
+    expected = errors([serving_run(run, names) for run in single], shipped_calibration()).req_per_s
     off = dict(zip(map(id, single), np.exp(expected) - 1, strict=True))
-    waits = {id(run): first_token_error(run) for run in single} if len(single) <= MOST_SIMULATED else {}
+    waits = {id(run): first_token_error(run, names) for run in single} if len(single) <= MOST_SIMULATED else {}
     table = table_of(
         texts=("TP x PP",),
         numbers=("input", "output", "in flight", "req/s", "TTFT s", "TPOT ms", "shipped estimate", "its TTFT"),
@@ -88,6 +92,8 @@ def runs_view(profile: Profile, runs: Sequence[ProfileRun]) -> Iterator[Renderab
         degrees = f"{run.tensor_parallel} x {run.pipeline_parallel}"
         table.add_row(degrees, *tokens, number(run.concurrency), number(run.req_per_s), *latencies, error, wait)
     yield from section(f"{profile.key.id}  {profile.key}", table)
+    if not is_known:
+        yield lines([f"What is estimated for them: {DESCRIBE}."])
 
 
 def calibration_view(made: Calibrated, *, is_stored: bool) -> Iterator[RenderableType]:

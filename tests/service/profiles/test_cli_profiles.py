@@ -200,3 +200,46 @@ def test_the_plan_says_by_whose_runs_it_was_made(shared_store: Path, runs: Path,
     sutler("calibrate", "mine")
     text = sutler("plan", a_problem(tmp_path, calibration="mine")).stdout
     assert "by calibration mine (revision 1): 8 runs of vllm 0.11.0" in " ".join(text.split())
+
+
+def a_described_problem(folder: Path, **throughput: Any) -> Path:
+    """The same, on a GPU and of a model that no catalogue has."""
+    problem = json.loads(a_problem(folder, **throughput).read_text())
+    problem["models"][0]["model"] = {
+        **{"layers": 32, "hidden_size": 4096, "heads": 32, "kv_heads": 8, "intermediate_size": 14336},
+        **{"vocab_size": 128256, "tied_embeddings": False},
+    }
+    figures = {"memory_gb": 80, "memory_bandwidth_gb_per_s": 3350, "peak_tflops_bf16_dense": 989.5}
+    problem["gpus"] = {"h800-own": {"architecture": "hopper", "link_gb_per_s": 450, **figures}}
+    offer = problem["market"]["offers"]["offers"][0]
+    problem["market"]["offers"]["offers"] = [{**offer, "gpu": "h800-own"}]
+    path = folder / "described.json"
+    path.write_text(json.dumps(problem))
+    return path
+
+
+def test_gpus_and_models_that_a_problem_describes_are_measured_and_calibrated(
+    private_store: Path, tmp_path: Path
+) -> None:
+    runs, problem = tmp_path / "own.csv", a_described_problem(tmp_path)
+    runs.write_text(a_table(0.7).replace("h100-sxm,llama-3.1-8b", "h800-own,chat"))
+    refused = sutler("profiles", "import", runs)
+    assert refused.exit_code == 2
+    assert "'h800-own' is not in the catalogue" in refused.stderr
+    assert "--problem" in refused.stderr
+    assert listed("profiles", "import", runs, "--problem", problem, "--json")[0]["kept"] == 8
+    (profile,) = listed("profiles", "list", "--gpu", "h800-own", "--problem", problem, "--json")
+    assert (profile["gpu"], profile["model"]) == ("h800-own", "chat")
+    bare, compared = (
+        sutler("profiles", "show", profile["id"], *more).stdout for more in ((), ("--problem", problem))
+    )
+    assert ("--problem" in bare, "+43 %" in bare, "+43 %" in compared) == (True, False, True)
+    assert "--problem" in sutler("calibrate", "own").stderr
+    before = listed("plan", problem, "--json")
+    assert sutler("calibrate", "own", "--problem", problem).exit_code == 0
+    after = listed("plan", a_described_problem(tmp_path, calibration="own"), "--json")
+    assert after["throughput_rps"] == pytest.approx(0.7 * before["throughput_rps"], rel=0.06)
+    asked: list[str] = ["--gpu", "h800-own", "--model", "chat", "--precision", "bf16", "--input-tokens", "512"]
+    asked += ["--output-tokens", "128", "--concurrency", "32", "--calibration", "own", "--problem", str(problem)]
+    measured = next(line.split(",") for line in runs.read_text().splitlines() if ",512,128,32," in line)
+    assert listed("estimate", *asked, "--json")["req_per_s"] == pytest.approx(float(measured[9]), rel=0.1)
