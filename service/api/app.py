@@ -16,6 +16,7 @@ from sutler.service.deployments.diff.endpoints import router as diffs
 from sutler.service.deployments.endpoints import router as deployments
 from sutler.service.deployments.history.endpoints import router as history
 from sutler.service.deployments.holdings.endpoints import router as holdings
+from sutler.service.deployments.rates.endpoints import router as rates
 from sutler.service.deployments.replanning.endpoints import router as decisions
 from sutler.service.deployments.traffic.endpoints import router as traffic
 from sutler.service.market.endpoints import router as market
@@ -38,7 +39,7 @@ from sutler.solver.version import VERSION
 
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
 ROUTERS = (
-    *(plans, offline_plans, deployments, diffs, holdings, market, webhooks, audit, health, decisions, traffic),
+    *(plans, offline_plans, deployments, diffs, holdings, rates, market, webhooks, audit, health, decisions, traffic),
     *(profiles, what_ifs, comparisons, simulations, estimates, history, pages),
 )
 REFERENCE: Final = "#/components/schemas/{model}"

@@ -22,6 +22,7 @@ from sutler.service.client.synchronous import Client
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.history.schemas import CostsResource, TrafficHistoryResource
 from sutler.service.deployments.holdings.schemas import HoldingsResource
+from sutler.service.deployments.rates.schemas import RatesResource
 from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
@@ -179,6 +180,12 @@ class AsyncClient:
 
     async def traffic(self, name: str) -> TrafficResource:
         return await self._send(calls.traffic(name))
+
+    async def rates(self, name: str) -> RatesResource:
+        return await self._send(calls.rates(name))
+
+    async def forget_rates(self, name: str) -> None:
+        await self._send(calls.rates_forgotten(name))
 
     def decisions(self, name: str) -> AsyncIterator[DecisionResource]:
         return self._all(lambda cursor: calls.decisions(name, cursor))

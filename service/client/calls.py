@@ -14,6 +14,7 @@ from sutler.service.client.replies import Reply, read
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.history.schemas import CostsResource, TrafficHistoryResource
 from sutler.service.deployments.holdings.schemas import HoldingsResource
+from sutler.service.deployments.rates.schemas import RatesResource
 from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
@@ -209,6 +210,15 @@ def observed(name: str, observation: Mapping[str, Any]) -> Call[AcceptedResource
 
 def traffic(name: str) -> Call[TrafficResource]:
     return get(deployment_path(name, "traffic"), _of(TrafficResource))
+
+
+def rates(name: str) -> Call[RatesResource]:
+    return get(deployment_path(name, "rates"), _of(RatesResource))
+
+
+def rates_forgotten(name: str) -> Call[None]:
+    """May be sent twice: it forgets what was learnt until then."""
+    return sending("DELETE", deployment_path(name, "rates"), _nothing)
 
 
 def decisions(name: str, cursor: str | None) -> Call[Page[DecisionResource]]:

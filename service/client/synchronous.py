@@ -20,6 +20,7 @@ from sutler.service.client.retries import MOST_RETRIES, Patience
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.history.schemas import CostsResource, TrafficHistoryResource
 from sutler.service.deployments.holdings.schemas import HoldingsResource
+from sutler.service.deployments.rates.schemas import RatesResource
 from sutler.service.deployments.schemas import DeploymentResource, DeploymentSummary, PolicyDocument, WokenResource
 from sutler.service.deployments.traffic.schemas import AcceptedResource, TrafficResource
 from sutler.service.deployments.watch_schema import DecisionResource
@@ -211,6 +212,14 @@ class Client:
     def traffic(self, name: str) -> TrafficResource:
         """The traffic of each model and workload as it is known."""
         return self._send(calls.traffic(name))
+
+    def rates(self, name: str) -> RatesResource:
+        """What was learnt of how fast its engines are."""
+        return self._send(calls.rates(name))
+
+    def forget_rates(self, name: str) -> None:
+        """Forgets that, and has it learnt anew."""
+        self._send(calls.rates_forgotten(name))
 
     def decisions(self, name: str) -> Iterator[DecisionResource]:
         """What was decided about the plan, the newest first."""

@@ -18,7 +18,8 @@ class WatchRow(Base):
     counts what has happened, is ahead of `looked`, when the market is at another `market_version` (the sum of the
     providers' changes), or at `look_at`; it goes first while `urgent`, the touch by the last report of machines, is
     ahead of `looked`. No clock is compared with another. `state` is what the last look found, for people; `memory`
-    what the next one must know. `woken`: by model, when it last woke or was asked to.
+    what the next one must know. `woken`: by model, when it last woke or was asked to. `learnt`: what its
+    engines' metrics have said of their rates.
     """
 
     __tablename__ = "watch"
@@ -36,6 +37,7 @@ class WatchRow(Base):
     state: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     memory: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     woken: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    learnt: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
 
 
 class RentalLifeRow(Base):
@@ -74,7 +76,7 @@ class ObservationRow(Base):
     """Traffic that was seen: so many requests of these sizes between two instants, by one source.
 
     `buckets` is a list of [input tokens, output tokens, requests]. `digest` is of what was sent: the same sent again
-    is the same row.
+    is the same row. `operating`: how the engine fared that told of it, where that says how fast it is.
     """
 
     __tablename__ = "observation"
@@ -89,6 +91,7 @@ class ObservationRow(Base):
     requests: Mapped[float]
     buckets: Mapped[list[Any]]
     latencies: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    operating: Mapped[dict[str, Any] | None]
     received_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
     __table_args__ = (

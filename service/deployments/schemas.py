@@ -109,6 +109,9 @@ class PolicyDocument(Document):
     """Seconds for which a machine is still paid after its last request."""
     min_rental_s: Annotated[float, Field(ge=0, le=31_622_400)] = 0.0
     """Seconds that a rental is paid for at least."""
+    learn_rates: bool = False
+    """Plan with what the engines' own metrics say of their rates (`feeds`, `/rates`), between 0.5 and 1.5 times the
+    estimates; false: it is only shown."""
     validate_plans: bool = False
     """Replay random arrivals on every plan before it is issued. The first is corrected until it keeps its limits, as
     `sutler plan --validate` does; later ones count on what that found, and say what they miss."""

@@ -16,7 +16,7 @@ class DriftResource(Resource):
     """One thing that has moved since the plan was made."""
 
     kind: str
-    """lost, gone, scarce, shared, dearer, rate, mix, size, sleep, wake, refinement, age or asked."""
+    """lost, gone, scarce, shared, dearer, rate, mix, size, rates, sleep, wake, refinement, age or asked."""
     detail: str
     """In words, with the figures."""
     value: float

@@ -24,6 +24,8 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.holdings.lives_repository import losses
 from sutler.service.deployments.holdings.repository import counts, documents_of, machines_by_key, reported
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.rates.applying import with_learnt
+from sutler.service.deployments.rates.service import lesson
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.avoiding import REMEMBERED
 from sutler.service.deployments.replanning.facts import Facts
@@ -145,6 +147,9 @@ class Looker:
                 others = await self.tenants.all(connection, now) if shares else ()
             taken = taken_from(others, watched.deployment_id, now) if is_shared else None
             lost = await losses(connection, watched.deployment_id, since=now - REMEMBERED, is_shared=is_shared)
+            learning = await lesson(
+                connection, watched.deployment_id, watched.learnt, problem=problem, plan=plan, policy=policy, now=now
+            )
         market, settled, known, version = None, None, {}, 0
         if is_shared:
             version = watched.market_version
@@ -156,7 +161,7 @@ class Looker:
             known = await asyncio.to_thread(self.market.known, rented)
         lead = timedelta(seconds=policy.startup_s + policy.drain_s)
         facts = Facts(
-            problem=problem,
+            problem=with_learnt(problem, learning.calibration) if policy.learn_rates else problem,
             planned=planned,
             plan=plan,
             issued_at=watched.issued_at,
@@ -179,6 +184,7 @@ class Looker:
             woken={name: datetime.fromisoformat(at) for name, at in watched.woken.items()},
             purse=purse_from(others, watched.deployment_id, policy.budget),
             given_up_for=given_up_for,
+            lesson=learning,
         )
         return replace(facts, usual_rps=await self._usual_rps(watched.deployment_id, facts))
 
@@ -373,6 +379,7 @@ class Looker:
             state=stored_state(verdict.state),
             market_version=facts.market_version,
             memory=memory.model_dump(mode="json"),
+            learnt=facts.lesson.stored,
         )
         has_searched = verdict.considered is not None and verdict.considered.searched
         if verdict.decision is not None and (issued is not None or (verdict.drifts and has_searched)):

@@ -39,7 +39,8 @@ class ServingRun:
     """One run of one tensor-parallel replica: a closed loop, or a static batch of `concurrency` requests that start
     together, where `req_per_s` is their number over the time until the last token. Latencies are means, NaN where
     they were not measured. `engine`: the name of its factors, which stand for several versions; `version`: the one
-    that ran, as its source states it, "" where it does not."""
+    that ran, as its source states it, "" where it does not. `cached_fraction`: what of the prompts was in the prefix
+    cache."""
 
     gpu: Gpu
     spec: ModelSpec
@@ -55,6 +56,7 @@ class ServingRun:
     tpot_s: float
     is_static: bool = False
     version: str = ""
+    cached_fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class LayerRun:
 class RunGroup:
     """Runs that share model, precisions, engine and kind, with what does not depend on the factors.
 
-    index: positions in the caller's sequence; batch: what runs at once, by memory.
+    index: positions in the caller's sequence; batch: what runs at once, by memory; new_tokens: of the prompt_tokens,
+    those that are not in the prefix cache.
     """
 
     index: FloatArray
@@ -88,6 +91,7 @@ class RunGroup:
     precision: Precision
     engine: str
     new_tokens: FloatArray
+    prompt_tokens: FloatArray
     decode_steps: FloatArray
     context: FloatArray
     concurrency: FloatArray
@@ -139,7 +143,8 @@ def _group(runs: Sequence[ServingRun], index: FloatArray) -> RunGroup:
         work=work,
         precision=first.precision,
         engine=first.engine,
-        new_tokens=inputs,
+        new_tokens=inputs * (1.0 - np.array([run.cached_fraction for run in chosen])),
+        prompt_tokens=inputs,
         decode_steps=np.maximum(outputs - 1.0, 0.0),
         context=context,
         concurrency=concurrency,
@@ -203,7 +208,7 @@ def _predict_group(group: RunGroup, calibration: Calibration) -> ClosedLoop:
     engine = calibration.engine(group.engine)
     source = RooflineStages(group.work, group.precision, calibration, engine)
     work, speeds = stage_work(group.work, group.kinds.tensor_parallel), source.speeds(group.kinds)
-    pairs = group.work.attended_pairs(group.new_tokens, group.new_tokens)
+    pairs = group.work.attended_pairs(group.new_tokens, group.prompt_tokens)
     riding = group.work.layers * riding_layer_s(
         work,
         speeds,

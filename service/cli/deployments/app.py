@@ -20,5 +20,6 @@ deployments.command(short_help="Say what is rented now, or show what was said la
 deployments.command(short_help="Report traffic that was seen.")(reports.observe)
 deployments.command(short_help="Show the traffic as it is known, beside the planned.")(reports.traffic)
 deployments.command(short_help="Show where the traffic is read from, or say it.")(reports.feeds)
+deployments.command(short_help="Show what was learnt of the engines' rates, or forget it.")(reports.rates)
 deployments.command(short_help="List what was decided about the plan, and why.")(reports.decisions)
 deployments.command(short_help="Delete a deployment.")(standing.delete)

@@ -135,6 +135,27 @@ def feeds(
 
 
 @guarded
+def rates(
+    name: Name,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget it, as after a change of the engines.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how fast the engines are beside the estimates, as their own metrics tell.
+
+    Plans rest on it where the policy says `learn_rates: true`. Exit status: 0, 2 bad input, 1 no answer from the
+    service.
+    """
+    from sutler.service.cli.views.traffic import rates_view
+    from sutler.service.deployments.rates.schemas import RatesResource
+
+    with calling() as client:
+        if forget:
+            client.delete(at(name, "rates"))
+        reply = client.get(at(name, "rates"))
+    print_reply(reply, RatesResource, rates_view, as_json=as_json)
+
+
+@guarded
 def decisions(
     name: Name,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from sutler.service.cli.views.layout import listed, table_of
+from sutler.service.deployments.rates.schemas import RatesResource
 from sutler.service.deployments.traffic.counters import KEPT
 from sutler.service.deployments.traffic.feed_schema import FeedResource, FeedsResource
 from sutler.service.deployments.traffic.schemas import (
@@ -97,6 +98,33 @@ def thin_words(traffic: TrafficResource | None, *, window_s: float) -> Iterator[
         yield f"{whose} is too thin to tell whether it has changed: {seen}"
     if not thin:
         yield "its traffic was too thin to tell whether it has changed"
+
+
+def rates_view(found: RatesResource) -> Iterator[RenderableType]:
+    """One line per layout, size of requests and load."""
+    if not found.layouts and not found.not_learnt:
+        hint = "feeds of the engines' own metrics tell it (docs/rates.md)"
+        yield Text(f"{found.deployment}: nothing is learnt of the engines' rates yet; {hint}")
+        return
+    table = table_of(
+        texts=("model", "layout"), numbers=("input", "output", "in flight", "times estimate", "95 %", "stretches")
+    )
+    for layout in found.layouts:
+        where = f"{layout.tensor_parallel} x {layout.gpu} {layout.precision}, {layout.engine}"
+        for point in layout.points:
+            sizes = (f"{tokens:,.0f}" for tokens in (point.input_tokens, point.output_tokens, point.in_flight))
+            span = f"{point.low:.2f}–{point.high:.2f}"
+            table.add_row(layout.model, where, *sizes, f"{point.faster:.2f}", span, f"{point.stretches:.1f}")
+    yield table
+    off = (one for one in found.layouts if one.beside_plan is not None)
+    words = (
+        f"{one.model} on {one.tensor_parallel} x {one.gpu}: {one.beside_plan:.2f} times what the plan counts on"
+        for one in off
+    )
+    yield from listed("Beside the plan", words)
+    yield from listed("Not learnt", (f"{one.replica}: {one.why}" for one in found.not_learnt))
+    applied = "Plans rest on it." if found.applied else "Only shown: policy `learn_rates: true` plans with it."
+    yield Text(applied)
 
 
 def feeds_view(found: FeedsResource) -> Iterator[RenderableType]:

@@ -11,6 +11,7 @@ from math import pi, sqrt
 from types import MappingProxyType
 from typing import Literal
 
+from sutler.service.deployments.rates.applying import LEAST_SHIFT, Shift
 from sutler.service.deployments.replanning.load import carries_load, has_rates, lasting_rps, stated_work
 from sutler.service.deployments.replanning.standing_machines import Dearer, Missing
 from sutler.service.deployments.schemas import PolicyDocument
@@ -20,7 +21,20 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.problem_parts import ModelDocument
 
 DriftKind = Literal[
-    "lost", "gone", "scarce", "shared", "dearer", "rate", "mix", "size", "sleep", "wake", "refinement", "age", "asked"
+    "lost",
+    "gone",
+    "scarce",
+    "shared",
+    "dearer",
+    "rate",
+    "mix",
+    "size",
+    "rates",
+    "sleep",
+    "wake",
+    "refinement",
+    "age",
+    "asked",
 ]
 URGENT = frozenset({"lost", "gone", "scarce", "shared", "wake"})
 
@@ -86,6 +100,18 @@ def traffic_drifts(
             yield from _size(model, seen, policy)
     if not carries_load(planned):
         yield from _shares_of_models(planned, traffic, policy)
+
+
+def rates_drifts(shifts: Iterable[Shift]) -> Iterator[Drift]:
+    """Layouts of the plan whose engines are faster or slower than it counts on, beyond chance."""
+    for shift in shifts:
+        if shift.is_one:
+            layout = shift.layout
+            detail = (
+                f"{layout.model} on {layout.tensor_parallel} x {layout.gpu} at {layout.precision}: engines serve "
+                f"{shift.faster:.2f} times what the plan counts on ({shift.stretches:.0f} stretches of minutes)"
+            )
+            yield Drift("rates", detail, abs(shift.faster - 1.0), LEAST_SHIFT + shift.noise)
 
 
 def timed_drifts(

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from sutler.service.deployments.holdings.lives import Loss
 from sutler.service.deployments.holdings.schemas import HoldingDocument
+from sutler.service.deployments.rates.applying import NOTHING, Lesson
 from sutler.service.deployments.replanning.memory import Memory
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.deployments.sharing.taken import Purse, Taken
@@ -51,7 +52,8 @@ class Facts:
     `woken`: when a model last woke, or was asked to; `asleep`: models that are not to be served now.
     `usual_rps`: of those of which more usually comes soon.
     `purse`: a budget that it shares. `given_up_for`: why machines of the plan that are not held are not counted on
-    any more; empty: they are.
+    any more; empty: they are. `lesson`: what engines have told of their rates; `problem` rests on it where the policy
+    says so.
     """
 
     problem: ProblemDocument
@@ -79,6 +81,7 @@ class Facts:
     usual_rps: Mapping[str, float] = field(default_factory=dict)
     purse: Purse | None = None
     given_up_for: str = ""
+    lesson: Lesson = NOTHING
 
     @property
     def carried_out_at(self) -> datetime:

@@ -9,7 +9,14 @@ from typing import Final
 from sutler.service.deployments.holdings.schemas import HoldingDocument
 from sutler.service.deployments.replanning.avoiding import Avoided, avoided, left_out
 from sutler.service.deployments.replanning.decision import margin_usd, step_limits, switching
-from sutler.service.deployments.replanning.drift import URGENT, Drift, fleet_drifts, timed_drifts, traffic_drifts
+from sutler.service.deployments.replanning.drift import (
+    URGENT,
+    Drift,
+    fleet_drifts,
+    rates_drifts,
+    timed_drifts,
+    traffic_drifts,
+)
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
 from sutler.service.deployments.replanning.load import carries_load, headroom_of, part_of, seen
 from sutler.service.deployments.replanning.memory import Absence, PastSearch
@@ -28,7 +35,7 @@ from sutler.solver.problem import Offer
 from sutler.solver.replanning import Consideration, HoldingKey, standing_of
 
 ANEW: Final = frozenset({"age", "asked", "lost", "shared"})  # said again even where nothing better is found
-MOVED: Final = frozenset({"rate", "mix", "size"}) | URGENT
+MOVED: Final = frozenset({"rate", "mix", "size", "rates"}) | URGENT
 ASKED: Final = Drift("asked", "a new plan was asked for, or the problem was changed", 1.0, 0.0)
 # Chosen: by a fiftieth and a cent a promise must be better than one that was not kept, so that noise in prices and
 # rates starts no search again. A larger margin would overlook offers that are a little better.
@@ -151,6 +158,7 @@ def prepare(
             usual=[name for name, traffic in facts.traffic.items() if traffic.trend is None],
             lead_s=lead_s,
         ),
+        *(rates_drifts(facts.lesson.shifts) if facts.policy.learn_rates else ()),
         *sleep_drifts(facts),
         *timed_drifts(facts.policy, issued_at=facts.issued_at, calm_since=facts.calm_since, now=facts.now),
         *((ASKED,) if facts.is_asked else ()),

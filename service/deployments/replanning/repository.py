@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import insert, literal_column, select, text, update
+from sqlalchemy import case, cast, insert, literal_column, select, text, update
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
@@ -74,6 +75,7 @@ class WatchedDeployment:
     holdings: list[Any] | None
     holdings_at: datetime | None
     woken: dict[str, str]
+    learnt: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ async def watched(connection: AsyncConnection, deployment_id: UUID) -> WatchedDe
             WatchRow.holdings,
             WatchRow.holdings_at,
             WatchRow.woken,
+            WatchRow.learnt,
         )
         .join(PlanRow, PlanRow.id == DeploymentRow.plan_id)
         .join(WatchRow, WatchRow.deployment_id == DeploymentRow.id)
@@ -141,10 +144,15 @@ async def looked(
     at: datetime,
     look_at: datetime,
     state: dict[str, Any],
+    learnt: dict[str, Any] | None = None,
     **others: Any,
 ) -> None:
-    """Stores what a look has found; `others` are further columns."""
+    """Stores what a look has found; `others` are further columns. What was `learnt` is kept unless somebody has had
+    it forgotten meanwhile."""
     values = {"looked_at": at, "look_at": look_at, "state": state, "looked": watched.touches, **others}
+    if learnt is not None:
+        is_same = WatchRow.learnt == cast(watched.learnt, JSONB)
+        values["learnt"] = case((is_same, cast(learnt, JSONB)), else_=WatchRow.learnt)
     await connection.execute(update(WatchRow).where(WatchRow.deployment_id == watched.deployment_id).values(**values))
 
 

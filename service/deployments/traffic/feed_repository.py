@@ -40,6 +40,7 @@ class FeedSource:
     number: int
     every_s: float
     selector: dict[str, str]
+    replica: str | None = None
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -54,7 +55,12 @@ class FeedSource:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"number": self.number, "every_s": self.every_s, "selector": self.selector}
+        return {
+            "number": self.number,
+            "every_s": self.every_s,
+            "selector": self.selector,
+            **({"replica": self.replica} if self.replica else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,7 @@ async def store(connection: AsyncConnection, feed_id: UUID, reading: Reading | N
 
 def _stored(row: Any) -> StoredSource:
     options = row.options
-    source = FeedSource(row.model, row.kind, row.url, options["number"], options["every_s"], options["selector"])
+    stated = (options["number"], options["every_s"], options["selector"], options.get("replica"))
+    source = FeedSource(row.model, row.kind, row.url, *stated)
     reading = None if row.reading is None else _READING.validate_python(row.reading)
     return StoredSource(row.id, row.deployment_id, source, row.due_at, row.read_at, reading, row.error, row.failures)

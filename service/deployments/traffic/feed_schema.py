@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, model_validator
 
-from sutler.service.documents.fields import Document, Name, reject
+from sutler.service.documents.fields import PRINTABLE, Document, Name, reject
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.outgoing.destinations import LONGEST_URL
 from sutler.service.web.resource import Resource
@@ -24,6 +24,8 @@ METRICS_PATH: Final = "/metrics"
 Url = Annotated[str, Field(min_length=1, max_length=LONGEST_URL)]
 LabelName = Annotated[str, Field(max_length=60)]
 LabelValue = Annotated[str, Field(max_length=100)]
+ReplicaId = Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)]
+FeedKind = Literal["vllm", "sglang", "prometheus"]
 
 
 class FeedDocument(Document):
@@ -31,16 +33,19 @@ class FeedDocument(Document):
 
     model: Name
     """The model's name in the deployment's problem."""
-    kind: Literal["vllm", "prometheus"]
-    """vllm: the engines' own metrics; prometheus: what a Prometheus server has gathered of them."""
+    kind: FeedKind
+    """vllm, sglang: the engines' own metrics; prometheus: what a Prometheus server has gathered of vLLM's."""
     urls: Annotated[tuple[Url, ...], Field(strict=False, min_length=1, max_length=MOST_URLS)] | None = None
-    """With vllm: one URL for each engine; `/metrics` is added where there is no path."""
+    """With vllm and sglang: one URL for each engine; `/metrics` is added where there is no path."""
     url: Url | None = None
     """With prometheus: the server's root."""
     selector: Annotated[dict[LabelName, LabelValue], Field(max_length=MOST_LABELS)] | None = None
     """With prometheus: labels that the engines' series have; unset: all of them."""
     every_s: Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S)] = 15.0
     """Seconds between two readings."""
+    replica: ReplicaId | None = None
+    """With vllm and sglang: a replica of the plan whose layout these engines have, so that rates are learnt of them;
+    unset: where all of the model's are alike."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -56,7 +61,8 @@ class FeedDocument(Document):
 
 
 def _misplaced(feed: FeedDocument) -> Iterator[FieldProblem]:
-    needed, others = ("urls", ("url", "selector")) if feed.kind == "vllm" else ("url", ("urls",))
+    is_engine = feed.kind != "prometheus"
+    needed, others = ("urls", ("url", "selector")) if is_engine else ("url", ("urls", "replica"))
     if getattr(feed, needed) is None:
         yield FieldProblem(needed, None, f"is needed with kind {feed.kind}")
     for name in others:
@@ -97,7 +103,7 @@ class FeedResource(Resource):
 
     model: str
     """The model."""
-    kind: Literal["vllm", "prometheus"]
+    kind: FeedKind
     """What is read."""
     urls: list[str]
     """Where."""
@@ -105,6 +111,8 @@ class FeedResource(Resource):
     """Labels of the series, of a Prometheus."""
     every_s: float
     """Seconds between two readings."""
+    replica: str | None = None
+    """A replica of the plan whose layout the engines have; null: where all of the model's are alike."""
     read_at: datetime | None
     """When anything was read last."""
     next_at: datetime | None

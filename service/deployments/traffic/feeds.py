@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,6 +13,7 @@ from sutler.service.deployments.traffic.feed_repository import FeedSource, Store
 from sutler.service.deployments.traffic.feed_schema import (
     FailedUrlResource,
     FeedDocument,
+    FeedKind,
     FeedResource,
     FeedsDocument,
     FeedsResource,
@@ -37,7 +39,7 @@ async def put(
     """Makes these the feeds from now on. Raises DocumentError."""
     models = [model.name for model in validate(ProblemDocument, deployment.problem).models]
     sources = [
-        FeedSource(feed.model, feed.kind, url, number, feed.every_s, feed.selector or {})
+        FeedSource(feed.model, feed.kind, url, number, feed.every_s, feed.selector or {}, feed.replica)
         for number, feed in enumerate(document.feeds)
         for url in feed.sources
     ]
@@ -91,10 +93,11 @@ def _shown(members: Sequence[StoredSource]) -> FeedResource:
     fails = len(failing) == len(members)
     return FeedResource(
         model=first.model,
-        kind="prometheus" if first.kind == "prometheus" else "vllm",
+        kind=cast(FeedKind, first.kind),
         urls=[stored.source.url for stored in members],
         selector=first.selector,
         every_s=first.every_s,
+        replica=first.replica,
         read_at=max((stored.read_at for stored in members if stored.read_at is not None), default=None),
         next_at=min((stored.due_at for stored in members if stored.due_at is not None), default=None),
         error=failing[0].error if fails else None,

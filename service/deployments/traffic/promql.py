@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, ValidationError
 
-from sutler.service.deployments.traffic import exposition
 from sutler.service.deployments.traffic.counters import Counters
-from sutler.service.deployments.traffic.exposition import MetricsError
+from sutler.service.deployments.traffic.exposition import VLLM, MetricsError
 from sutler.service.deployments.traffic.histograms import (
     MOST_COUNTED,
     Histogram,
@@ -53,14 +52,14 @@ def counters_within(ask: Ask, selector: Mapping[str, str], *, range_s: float) ->
     Raises MetricsError, and what `ask` raises.
     """
     read = _Reader(ask, selector, range_s)
-    prompt, generation = (read.histogram(name) for name in (exposition.PROMPT, exposition.GENERATION))
+    prompt, generation = (read.histogram(name) for name in (VLLM.prompt, VLLM.generation))
     if prompt is None or generation is None:
-        missing = exposition.PROMPT if prompt is None else exposition.GENERATION
+        missing = VLLM.prompt if prompt is None else VLLM.generation
         remedy = "correct the selector, or raise every_s to at least half of Prometheus' scrape interval"
         raise MetricsError(f"there are no two samples of {missing} in {range_s:g} s: {remedy}")
-    finished = read.total(exposition.FINISHED)
-    ttft = read.histogram(exposition.TTFT)
-    return Counters(prompt, generation, finished, ttft, first(read.histogram(name) for name in exposition.TPOT))
+    finished = read.total(VLLM.finished)
+    ttft = read.histogram(VLLM.ttft)
+    return Counters(prompt, generation, finished, ttft, first(read.histogram(name) for name in VLLM.tpot))
 
 
 class _Reader:

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -190,6 +190,7 @@ async def _store(connection: AsyncConnection, stored: StoredSource, found: Scrap
         digest=digest,
         now=at,
         latencies=found.latencies,
+        operating=None if found.operating is None else {**asdict(found.operating), "replica": stored.source.replica},
     )
     await touch(connection, stored.deployment_id)
 

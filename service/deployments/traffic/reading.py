@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from sutler.service.deployments.traffic import exposition, promql
-from sutler.service.deployments.traffic.counters import AnotherEngineError, Counters, Reading, increase
+from sutler.service.deployments.traffic.counters import AnotherEngineError, Counters, Operating, Reading, increase
 from sutler.service.deployments.traffic.exposition import MetricsError
 from sutler.service.deployments.traffic.feed_repository import FeedSource
 from sutler.service.deployments.traffic.fetching import USUAL_FETCHER, ScrapeError
@@ -35,6 +35,7 @@ class Scraped:
     reading: Reading | None
     observation: Observation | None
     latencies: dict[str, float]
+    operating: Operating | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,13 @@ def read(
         if source.kind == "prometheus":
             return _from_prometheus(source, shapes, at, limits, lambda url: get(url, accept=JSON, allowed=allowed))
         content = get(source.url, accept=METRICS, allowed=allowed)
-        return _from_engine(source, shapes, before, at, limits, exposition.counters_of(content))
+        return _from_engine(
+            source, shapes, before, at, limits, exposition.counters_of(content, exposition.ENGINES[source.kind])
+        )
     except AnotherEngineError:
         return FailedScrape(None, "leads to one engine and then to another: give every engine's own address")
     except ArithmeticError:
-        return FailedScrape(None, "counts what cannot be: give the /metrics of a vLLM engine")
+        return FailedScrape(None, f"counts what cannot be: {_remedy(source)}")
     except (ScrapeError, MetricsError) as error:
         return FailedScrape(None if before is None else replace(before, failed_at=at), str(error))
 
@@ -85,7 +88,7 @@ def _from_engine(
     if came is None:
         return Scraped(reading, None, {})
     observation = _observation(source, shapes, came.started_at, came.ended_at, came.counters)
-    return Scraped(reading, observation, came.counters.latencies(limits))
+    return Scraped(reading, observation, came.counters.latencies(limits), came.operating())
 
 
 def _from_prometheus(
@@ -111,5 +114,9 @@ def _observation(
     requests = sum(requests for _, _, requests in buckets)
     sizes = [size for bucket in buckets for size in bucket[:2]]
     if not (requests <= MOST_REQUESTS and all(0 <= size <= MOST_TOKENS for size in sizes)):
-        raise MetricsError("counts what cannot be: give the /metrics of a vLLM engine")
+        raise MetricsError(f"counts what cannot be: {_remedy(source)}")
     return Observation(source.model, source.name, started_at, ended_at, requests, buckets)
+
+
+def _remedy(source: FeedSource) -> str:
+    return exposition.ENGINES.get(source.kind, exposition.VLLM).remedy

@@ -62,6 +62,7 @@ async def add(
     digest: bytes,
     now: datetime,
     latencies: dict[str, float] | None = None,
+    operating: dict[str, Any] | None = None,
 ) -> float:
     """Stores what is new of them; returns how many requests that are."""
     rows: list[dict[str, Any]] = [
@@ -75,6 +76,7 @@ async def add(
             "requests": o.requests,
             "buckets": [list(bucket) for bucket in o.buckets],
             "latencies": latencies or {},
+            "operating": operating,
             "received_at": now,
         }
         for o in observations

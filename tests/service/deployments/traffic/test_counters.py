@@ -62,35 +62,35 @@ def test_readings_that_failed_in_between_lose_nothing() -> None:
 def test_an_engine_that_began_anew_has_counted_from_zero(began_s: float | None) -> None:
     before = counted(*[QUESTION] * 5, began_s=None if began_s is None else BEGAN_S)
     after = counted(QUESTION, QUESTION, began_s=began_s)
-    assert came(before, after) == Increase(ago(15), NOW, after)
+    assert came(before, after) == Increase(ago(15), NOW, after, is_from_start=True)
 
 
 def test_an_engine_that_could_not_be_asked_was_not_running_then() -> None:
     after = counted(QUESTION, QUESTION)
     found = came(counted(*[QUESTION] * 5), after, read_at=ago(120), failed_at=ago(15))
-    assert found == Increase(ago(15), NOW, after)
+    assert found == Increase(ago(15), NOW, after, is_from_start=True)
     assert came(counted(*[QUESTION] * 5), after, failed_at=NOW) is None
 
 
 def test_more_requests_than_before_do_not_hide_that_it_began_anew() -> None:
     after = counted(*[QUESTION] * 9, began_s=ago(10).timestamp())
-    assert came(counted(*[QUESTION] * 5, began_s=BEGAN_S), after) == Increase(ago(15), NOW, after)
+    assert came(counted(*[QUESTION] * 5, began_s=BEGAN_S), after) == Increase(ago(15), NOW, after, is_from_start=True)
 
 
 def test_another_size_does_not_hide_that_it_began_anew() -> None:
     """As many requests, and more tokens, but in other bins."""
     after = counted(*[(4000, 800)] * 5)
-    assert came(counted(*[QUESTION] * 5), after) == Increase(ago(15), NOW, after)
+    assert came(counted(*[QUESTION] * 5), after) == Increase(ago(15), NOW, after, is_from_start=True)
 
 
 def test_fewer_finished_requests_tell_that_it_began_anew() -> None:
     before, after = counted(QUESTION, finished=5.0), counted(QUESTION, QUESTION, finished=2.0)
-    assert came(before, after) == Increase(ago(15), NOW, after)
+    assert came(before, after) == Increase(ago(15), NOW, after, is_from_start=True)
 
 
 def test_other_bins_are_those_of_another_version() -> None:
     after = replace(counted(QUESTION), prompt=a_histogram([480.0], bounds=(100.0, 1000.0)))
-    assert came(counted(QUESTION), after) == Increase(ago(15), NOW, after)
+    assert came(counted(QUESTION), after) == Increase(ago(15), NOW, after, is_from_start=True)
 
 
 def test_two_engines_behind_one_address_are_noticed() -> None:
@@ -110,13 +110,13 @@ def test_counts_that_fall_without_a_new_beginning_are_another_engines() -> None:
 
 def test_an_engines_clock_may_differ_from_ours() -> None:
     after = counted(QUESTION, began_s=ago(100).timestamp())
-    assert came(counted(*[QUESTION] * 5, began_s=BEGAN_S), after) == Increase(ago(15), NOW, after)
+    assert came(counted(*[QUESTION] * 5, began_s=BEGAN_S), after) == Increase(ago(15), NOW, after, is_from_start=True)
 
 
 @pytest.mark.parametrize("began_s", [inf, 1e300, -inf])
 def test_a_beginning_that_is_no_instant_breaks_nothing(began_s: float) -> None:
     after = counted(QUESTION, began_s=began_s)
-    assert came(counted(*[QUESTION] * 5), after) == Increase(ago(15), NOW, after)
+    assert came(counted(*[QUESTION] * 5), after) == Increase(ago(15), NOW, after, is_from_start=True)
 
 
 def test_without_a_count_of_the_finished_the_prompts_are_counted() -> None:

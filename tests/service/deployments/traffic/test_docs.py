@@ -68,9 +68,11 @@ def test_every_state_and_no_other_is_explained() -> None:
 
 
 def test_every_metric_on_the_page_is_read() -> None:
-    named = {name.removesuffix("_total") for name in re.findall(r"`(vllm:\w+)`", PAGE)}
-    known = {name.removesuffix("_total") for name in (*exposition.HISTOGRAMS, exposition.FINISHED)}
-    assert named <= known
+    read = {name for one in exposition.ENGINES.values() for name in one.wanted}
+    ends = ("_total", "_bucket", "_sum", "_count")
+    known = {next((name.removesuffix(end) for end in ends if name.endswith(end)), name) for name in read}
+    named = {name.removesuffix("_total") for name in re.findall(r"`((?:vllm|sglang):\w+)`", PAGE)}
+    assert named == known - {exposition.BEGAN}
     assert f"`{exposition.BEGAN}`" in PAGE
     assert TOKENS[:6] == (1, 2, 5, 10, 20, 50)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sutler.service.deployments.traffic.exposition import WANTED, MetricsError, counters_of
+from sutler.service.deployments.traffic.exposition import VLLM, MetricsError, counters_of
 from sutler.service.deployments.traffic.histograms import MOST_COUNTED
 from tests.service.deployments.traffic.builders import (
     LABELS,
@@ -214,7 +214,7 @@ def test_lines_may_end_as_on_windows_and_have_timestamps() -> None:
     assert counters_of(stamped.replace(b"\n", b"\r\n")) == counters_of(AS_VLLM_WRITES)
 
 
-@given(st.sampled_from(sorted(WANTED)), st.text(max_size=40) | st.text('{}=",\\ \t#le01.+-', max_size=40))
+@given(st.sampled_from(sorted(VLLM.wanted)), st.text(max_size=40) | st.text('{}=",\\ \t#le01.+-', max_size=40))
 def test_whatever_a_line_says_there_are_counters_or_an_objection(name: str, rest: str) -> None:
     content = AS_VLLM_WRITES + f"{name}{rest}\n".encode(errors="replace")
     try:

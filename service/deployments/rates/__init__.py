@@ -1,0 +1,1 @@
+"""Rates that a deployment learns of its own engines."""
