@@ -18,6 +18,7 @@ from sutler.service.deployments.history import service as history
 from sutler.service.deployments.history.endpoints import stretch
 from sutler.service.deployments.holdings import service as holdings
 from sutler.service.deployments.parameters import Name, Revision
+from sutler.service.deployments.rates import service as rates
 from sutler.service.deployments.replanning import repository as decisions
 from sutler.service.deployments.repository import Deployment
 from sutler.service.deployments.schemas import DeploymentResource
@@ -60,6 +61,7 @@ async def show_deployment(
         listed = await PLANS.page(connection, limit=LISTED, deployment_id=deployment.id)
         decided = await decisions.decisions(connection, deployment.id, limit=LISTED, before=None)
         seen = await traffic.traffic(connection, deployment, now=services.now())
+        learnt = await rates.shown(connection, deployment, now=services.now())
     held = await holdings.shown(services, name)
     serves = plan is not None and plan.status in SERVES
     diff = await _to_do(services, shown, serves=serves)
@@ -75,6 +77,7 @@ async def show_deployment(
         bands=_bands(plan) if plan else {},
         limits=list(limits_of(plan, seen)) if plan else (),
         traffic=seen,
+        rates=learnt,
         holdings=held,
         diff=diff,
         timeline=timeline_of(page_of(listed, LISTED).items, decided),

@@ -26,6 +26,7 @@ from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
+from sutler.service.plans.parsed import parsed
 from sutler.service.plans.repository import PLANS
 from sutler.service.profiles.references import with_calibration
 from sutler.service.web.caller import Caller
@@ -71,7 +72,7 @@ async def shown(connection: AsyncConnection, deployment: Deployment, *, now: dat
     if record is None or record.document is None:
         return found
     problem = await with_calibration(connection, validate(ProblemDocument, deployment.problem))
-    plan = await asyncio.to_thread(PlanDocument.model_validate_json, record.document)
+    plan = await parsed(record.id, record.document)
     try:
         known = await asyncio.to_thread(known_of, problem, plan, learnt)
     except (DocumentError, InvalidProblemError):

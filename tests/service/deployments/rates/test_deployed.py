@@ -135,6 +135,8 @@ def test_without_the_policy_it_is_only_shown(postgres: Server) -> None:
         assert found["applied"] is False
         assert found["layouts"][0]["beside_plan"] == pytest.approx(0.7, rel=0.05)
         assert "rates" not in kinds(site)
+        page = site.api.get(f"/ui/deployments/{NAME}").text
+        assert "times what this plan counts on" in page
         assert site.get("/plan")["calibration"] is None
 
 
