@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import BigInteger, ForeignKey, Identity, Index, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from sutler.service.db.tables import NOW, Base
@@ -91,7 +92,7 @@ class ObservationRow(Base):
     requests: Mapped[float]
     buckets: Mapped[list[Any]]
     latencies: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
-    operating: Mapped[dict[str, Any] | None]
+    operating: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     received_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
     __table_args__ = (
