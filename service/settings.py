@@ -241,6 +241,15 @@ def _is_no_service(url: str) -> bool:
     return not known or bool(parts.query or parts.fragment or "@" in url or " " in url)
 
 
+def replica_key(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The key that replicas ask for, which `sutler trial` shows to them (SUTLER_REPLICA_KEY). Raises
+    SettingsError."""
+    key = _with_dotenv(environment).get("SUTLER_REPLICA_KEY", "").strip() or None
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise SettingsError("SUTLER_REPLICA_KEY: must be the key that the engines were started with (--api-key)")
+    return key
+
+
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Variables that look like settings and are none: misspelled ones. Raises SettingsError."""
     values = _asked(_with_dotenv(environment))
@@ -267,7 +276,7 @@ class _Recording(dict[str, str]):
 def _asked(given: Mapping[str, str]) -> _Recording:
     """Returns the values after all settings were read from them. Raises SettingsError."""
     values = _Recording(given)
-    for read in (settings_from, store_settings, market_settings, service_settings):
+    for read in (settings_from, store_settings, market_settings, service_settings, replica_key):
         read(values)
     return values
 

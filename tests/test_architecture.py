@@ -45,7 +45,7 @@ FLOORS = {
         ("comparing", "simulation", "web"),
         ("auth",),
         ("profiles", "webhooks"),
-        ("market", "plans"),
+        ("market", "plans", "trial"),
         ("deployments", "offline"),
         ("operation", "studies"),
         ("pages",),

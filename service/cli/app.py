@@ -24,6 +24,7 @@ from sutler.service.cli.schema import schema
 from sutler.service.cli.serve import serve
 from sutler.service.cli.simulate import simulate
 from sutler.service.cli.time_layer import profile
+from sutler.service.cli.trial import trial
 
 app = typer.Typer(
     name="sutler",
@@ -40,6 +41,7 @@ app.command(short_help="Compare the plan with those of every other strategy.")(c
 app.command(short_help="Estimate what one configuration does, or a CSV of them.")(estimate)
 app.command(short_help="Time one layer on the GPU at hand, to calibrate with.")(profile)
 app.command(short_help="Fit the estimates to your own measurements.")(calibrate)
+app.command(short_help="Benchmark a plan's running replicas, and say what that changes.")(trial)
 app.command(short_help="Print the JSON Schema of a document.")(schema)
 app.command(short_help="Replay a plan on a trace: latencies, goodput, load.")(simulate)
 app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPilot.")(export)

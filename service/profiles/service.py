@@ -15,13 +15,14 @@ from sutler.service.profiles.calibrating import Calibrated, calibrated
 from sutler.service.profiles.checks import Given, checked
 from sutler.service.profiles.errors import NoSuchProfileError
 from sutler.service.profiles.layer_rows import is_layer_file, read, row_of, unknown_name
-from sutler.service.profiles.readers import RejectedRun, read_runs
+from sutler.service.profiles.readers import RejectedRun, RunsRead, read_runs
 from sutler.service.profiles.repository import Profile, RunFilter
 from sutler.service.profiles.runs import ProfileKey, ProfileRun
 from sutler.service.translation.estimates import engine_of, precision_of
 from sutler.service.translation.names import CATALOGUE, Names
 
 ANY: Final = RunFilter()
+NOTHING_GIVEN: Final = Given()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,23 @@ class ProfilesService:
         name = name.encode(errors="replace").decode()  # what a file system allows, a database may not
         if is_layer_file(content):
             return self._import_layers(name, content)
-        found = read_runs(content, name=name)
-        judged = [checked(run, given, self.names) for run in found.runs]
-        runs = [one for one in judged if isinstance(one, ProfileRun)]
-        rejected = [one for one in judged if isinstance(one, RejectedRun)]
+        return self.import_runs(name, read_runs(content, name=name), given)
+
+    def import_runs(self, name: str, found: RunsRead, given: Given = NOTHING_GIVEN) -> Imported:
+        """Runs that are read already: all that pass the checks, or nothing. Raises DatabaseError."""
+        runs, rejected = self.judged(found, given)
         with transaction(self.engine) as connection:
             new = repository.add_runs(connection, runs, name)
         keys = tuple(dict.fromkeys(run.key for run in runs))
         return Imported(name, found.format, len(runs), new, keys, (*found.rejected, *rejected))
+
+    def judged(
+        self, found: RunsRead, given: Given = NOTHING_GIVEN
+    ) -> tuple[tuple[ProfileRun, ...], tuple[RejectedRun, ...]]:
+        """What would be kept of these runs, and what not."""
+        judged = [checked(run, given, self.names) for run in found.runs]
+        runs = tuple(one for one in judged if isinstance(one, ProfileRun))
+        return runs, tuple(one for one in judged if isinstance(one, RejectedRun))
 
     def _import_layers(self, name: str, content: bytes) -> Imported:
         rows = list(enumerate(read(content, field=name), start=1))
@@ -97,11 +107,12 @@ class ProfilesService:
         with transaction(self.engine) as connection:
             return repository.delete_profile(connection, profile.key)
 
-    def calibrate(self, name: str, wanted: RunFilter) -> Calibrated:
-        """Fits; `keep` stores. Raises NothingToFitError, DatabaseError."""
+    def calibrate(self, name: str, wanted: RunFilter, besides: Sequence[ProfileRun] = ()) -> Calibrated:
+        """Fits, also to runs `besides` those in the store; `keep` stores. Raises NothingToFitError, DatabaseError."""
         with connected(self.engine) as connection:
-            runs = repository.runs_of(connection, wanted)
+            stored = repository.runs_of(connection, wanted)
             rows = repository.layers_of(connection, wanted)
+        runs = list({run.digest: run for run in (*stored, *besides)}.values())
         return calibrated(name, runs, [row_of(row) for row in rows], now=self.now(), names=self.names)
 
     def keep(self, made: Calibrated) -> Calibrated:

@@ -52,7 +52,7 @@ def simulated_replicas(
     found = []
     for planned in replicas:
         model = models[planned.model].at(planned.precision)
-        replica = _with_layers(planned, model)
+        replica = with_layers(planned, model)
         rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and _is_scaled(e.source))
         most = replica.max_batch or MAX_SEQUENCES
         kind = (model.name, model.precision, replica.role, replica.data_parallel)
@@ -72,7 +72,7 @@ def simulated_replicas(
     return tuple(found)
 
 
-def _with_layers(replica: Replica, model: ServedModel) -> Replica:
+def with_layers(replica: Replica, model: ServedModel) -> Replica:
     """Splits layers evenly where the plan says nothing of them, as engines do: it rests on measured rates alone."""
     if model.spec is None or any(stage.layers is not None for stage in replica.stages):
         return replica

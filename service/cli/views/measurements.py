@@ -99,7 +99,7 @@ def runs_view(profile: Profile, runs: Sequence[ProfileRun], names: Names = CATAL
 def calibration_view(made: Calibrated, *, is_stored: bool) -> Iterator[RenderableType]:
     """How far off the estimates were before and are after, and what to expect."""
     document = made.document
-    yield from section(_title(document), _error_table(document))
+    yield from section(calibration_title(document), error_table(document))
     if made.notes:
         yield lines(f"note: {note}" for note in made.notes)
     if is_stored and made.result.is_kept:
@@ -125,12 +125,12 @@ def calibrations_view(found: Sequence[CalibrationDocument]) -> Iterator[Renderab
     yield table
 
 
-def _title(document: CalibrationDocument) -> str:
+def calibration_title(document: CalibrationDocument) -> str:
     layers = f", {document.layer_times:,} layer times" if document.layer_times else ""
     return f"Calibration {document.name}: {document.runs:,} runs of {engine_words(document)}{layers}"
 
 
-def _error_table(document: CalibrationDocument) -> RenderableType:
+def error_table(document: CalibrationDocument) -> RenderableType:
     table = table_of(texts=("error, median / p90",), numbers=("shipped", "fitted", "each left out"))
     for name, title in METRICS:
         table.add_row(title, *(_pair(one, name) for one in (document.before, document.after, document.left_out)))

@@ -24,7 +24,7 @@ MOST_REPLICAS = 40  # chosen: what a screen holds
 
 def simulation_view(found: SimulationResource) -> Iterator[RenderableType]:
     """The parts to print, in order."""
-    yield Text(_headline(found), style="bold")
+    yield Text(headline(found), style="bold")
     yield Text(
         f"{found.traffic}; {found.requests:,} requests through {counted(len(found.replicas), 'replica')} in "
         f"{found.seconds:.2f} s; what arrived in the first {number(found.warm_up_s, digits=3)} s is not counted"
@@ -37,14 +37,14 @@ def simulation_view(found: SimulationResource) -> Iterator[RenderableType]:
         yield from section(f"Latencies{of_model}", _latencies(model))
     limits = [(model.model, limit) for model in found.models for limit in model.limits]
     if limits:
-        yield from section("Limits", _limits(limits))
+        yield from section("Limits", limits_table(limits))
     if len(found.workloads) > len(found.models):
         yield from section("By workload, p90", _workloads(found.workloads))
     yield from section("Replicas, means over time", _replicas(found.replicas))
     yield from listed("What to know", _notes(found))
 
 
-def _headline(found: SimulationResource) -> str:
+def headline(found: SimulationResource) -> str:
     limits = [limit for model in found.models for limit in model.limits]
     unserved = sum(model.unserved for model in found.models)
     if not limits:
@@ -92,7 +92,7 @@ def _latencies(model: TrafficResource) -> Table:
     return table
 
 
-def _limits(limits: Iterable[tuple[str, LimitResource]]) -> Table:
+def limits_table(limits: Iterable[tuple[str, LimitResource]]) -> Table:
     limits = list(limits)
     has_own = any(limit.workload for _, limit in limits)
     table = table_of(texts=("model", *["workload"] * has_own, "limit", ""), numbers=("came to", "within"))
