@@ -200,7 +200,7 @@ def _notes(plan: PlanDocument, runs: Sequence[TargetRun], made: "Calibrated | No
         "held requests up: send from a faster one": busy,
         f"the plan counts on prompts in the prefix cache ({', '.join(cached)}); these runs had none, and are "
         "compared with estimates without": cached,
-        f"the plan's rates of {', '.join(stated)} are those that its problem states (throughput.rates): no "
+        f"the plan's rates of {', '.join(stated)} are those that its problem states (throughput.table): no "
         "calibration changes them": stated,
         "the engine's version is not known: say it with --engine-version": [r for r in runs if not r.engine_version],
     }
