@@ -53,6 +53,7 @@ FLOORS = {
         ("main",),
         ("library", "processes"),
         ("client",),
+        ("routers",),
         ("cli",),
     ),
 }

@@ -20,6 +20,7 @@ from sutler.service.cli.market import market
 from sutler.service.cli.measurements import profiles
 from sutler.service.cli.offline.app import offline
 from sutler.service.cli.plan import plan
+from sutler.service.cli.router import router
 from sutler.service.cli.schema import schema
 from sutler.service.cli.serve import serve
 from sutler.service.cli.simulate import simulate
@@ -50,6 +51,7 @@ app.command(short_help="List the GPUs or the models that a problem can name.")(c
 app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
 app.add_typer(offline, name="offline", short_help="Plan applications of several models over a pile of requests.")
 app.add_typer(deployments, name="deployments", short_help="Keep plans up to date with a running service.")
+app.add_typer(router, name="router", short_help="Keep a running router at a plan's weights.")
 app.add_typer(profiles, name="profiles", short_help="Import, list and show your own measurements.")
 app.add_typer(dev, name="dev", short_help="Try things without a cloud.")
 app.add_typer(keys, name="keys", short_help="Say who may call the service.")

@@ -10,7 +10,8 @@ import typer
 
 from sutler.service.cli.terminal.exits import guarded
 from sutler.service.cli.terminal.options import AsJson, DescribedIn
-from sutler.service.cli.terminal.output import check_target, show_or_json, write_file
+from sutler.service.cli.terminal.output import check_target, show_or_json
+from sutler.service.documents.writing import write_file
 
 
 @guarded

@@ -13,8 +13,9 @@ from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import exit_of_plan, guarded, say
 from sutler.service.cli.terminal.input import folder_of, read_problem
 from sutler.service.cli.terminal.options import ProblemFile, also_draws, also_writes, prints
-from sutler.service.cli.terminal.output import check_plot, check_target, deliver, write_file
+from sutler.service.cli.terminal.output import check_plot, check_target, deliver
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.writing import write_file
 from sutler.service.errors import Exit
 
 if TYPE_CHECKING:

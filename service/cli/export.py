@@ -17,8 +17,12 @@ from sutler.service.cli.terminal.output import check_target, write_or_print
 def export(
     plan: PlanFile,
     format: Annotated[
-        Literal["vllm", "compose", "kubernetes", "skypilot", "router"],
-        typer.Option("--format", "-f", help="What to start the replicas with; router: only the weights, as JSON."),
+        Literal["vllm", "compose", "kubernetes", "skypilot", "router", "nginx"],
+        typer.Option(
+            "--format",
+            "-f",
+            help="What to start the replicas with; router, nginx: only where requests go, as JSON or for nginx.",
+        ),
     ],
     out: Output = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the first server on every machine.")] = 8000,

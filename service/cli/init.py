@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from sutler.service.cli.terminal.exits import guarded, refuse, say
-from sutler.service.cli.terminal.output import check_target, write_file
+from sutler.service.cli.terminal.output import check_target
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.writing import write_file
 
 if TYPE_CHECKING:
     from sutler.solver.catalog import ModelSpec

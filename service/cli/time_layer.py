@@ -13,7 +13,8 @@ import typer
 
 from sutler.service.cli.terminal.background import telling
 from sutler.service.cli.terminal.exits import guarded, refuse, say
-from sutler.service.cli.terminal.output import check_target, show, write_file, write_json
+from sutler.service.cli.terminal.output import check_target, show, write_json
+from sutler.service.documents.writing import write_file
 from sutler.solver.catalog import Gpu, ModelSpec, resolve_gpu, resolve_model
 
 if TYPE_CHECKING:

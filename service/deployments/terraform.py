@@ -24,6 +24,7 @@ from sutler.service.errors import Kind, SutlerError
 from sutler.service.export import sglang
 from sutler.service.export.command import flag
 from sutler.service.export.layout import obstacle_of
+from sutler.service.export.router import in_parts
 from sutler.solver.answer.engine_args import role_args
 
 OLDEST_TERRAFORM: Final = "1.4.0"  # the first with terraform_data; newer ones read what older ones wrote
@@ -270,10 +271,4 @@ def _caps(parts: KeyedPlan) -> dict[str, dict[str, Any]]:
 
 
 def _in_parts_of_one(fractions: Mapping[str, float]) -> dict[str, float]:
-    """The fractions, rounded so that they still sum to the same: the largest remainders are rounded up."""
-    exact = {key: fraction * PARTS_OF_ONE for key, fraction in sorted(fractions.items())}
-    parts = {key: int(value) for key, value in exact.items()}
-    missing = round(sum(exact.values())) - sum(parts.values())
-    for key in sorted(exact, key=lambda key: parts[key] - exact[key])[:missing]:
-        parts[key] += 1
-    return {key: count / PARTS_OF_ONE for key, count in parts.items()}
+    return {key: count / PARTS_OF_ONE for key, count in in_parts(fractions, PARTS_OF_ONE).items()}

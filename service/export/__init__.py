@@ -8,12 +8,13 @@ from sutler.service.documents.plan import PlanDocument
 from sutler.service.export.compose import compose_text
 from sutler.service.export.kubernetes import kubernetes_text
 from sutler.service.export.layout import FIRST_PORT, Layout, further_arguments, layout_of, obstacle_of, refuse
-from sutler.service.export.result import FORMATS, Exported, ExportFormat, NothingToRunError
+from sutler.service.export.nginx import nginx_text
+from sutler.service.export.result import FORMATS, ROUTERS, Exported, ExportFormat, NothingToRunError
 from sutler.service.export.router import router_text
 from sutler.service.export.skypilot import skypilot_text
 from sutler.service.export.vllm_script import script_text
 
-__all__ = ["FORMATS", "ExportFormat", "Exported", "NothingToRunError", "exported"]
+__all__ = ["FORMATS", "ROUTERS", "ExportFormat", "Exported", "NothingToRunError", "exported"]
 
 Writer = Callable[[Layout], tuple[str, tuple[str, ...]]]
 YAML: Final = "application/yaml"  # https://www.rfc-editor.org/rfc/rfc9512
@@ -24,6 +25,7 @@ _WRITERS: Final[Mapping[ExportFormat, tuple[Writer, str, str]]] = {
     "kubernetes": (kubernetes_text, YAML, "kubernetes.yaml"),
     "skypilot": (skypilot_text, YAML, "skypilot.yaml"),
     "router": (router_text, "application/json", "router.json"),
+    "nginx": (nginx_text, "text/plain", "nginx.conf"),
 }
 
 
@@ -42,8 +44,8 @@ def exported(
     if format == "kubernetes" and port != FIRST_PORT:
         remedy = f"kubernetes gives every server an address of its own, at {FIRST_PORT}: leave it out"
         raise DocumentError.of("port", remedy, value=port)
-    layout = layout_of(plan, may_sleep=format == "router", first_port=port, further=further_arguments(arguments))
-    if format != "router":  # which starts nothing
+    layout = layout_of(plan, may_sleep=format in ROUTERS, first_port=port, further=further_arguments(arguments))
+    if format not in ROUTERS:
         refuse(layout, format, {replica.id: obstacle_of(replica) for replica in plan.replicas})
     content, warnings = write(layout)
     filename = f"sutler-{plan.id}-{plan.revision}.{ending}"

@@ -5,8 +5,10 @@ from typing import Final, Literal, get_args
 
 from sutler.service.errors import Exit, Kind, RemediedError
 
-ExportFormat = Literal["vllm", "compose", "kubernetes", "skypilot", "router"]
+ExportFormat = Literal["vllm", "compose", "kubernetes", "skypilot", "router", "nginx"]
 FORMATS: Final[tuple[str, ...]] = get_args(ExportFormat)
+ROUTERS: Final = frozenset({"router", "nginx"})
+"""Formats that start nothing: they say where requests go, whatever serves them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """Where requests go: the plan's fractions, as weights by replica for each model and workload."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from math import ceil
+from itertools import groupby
+from math import ceil, fsum
 from typing import Any
 
-from sutler.service.documents.plan import KvTransferDocument, RouteDocument
+from sutler.service.documents.plan import KvTransferDocument, PlanDocument, RouteDocument
 from sutler.service.export.layout import Layout
 
 
@@ -17,6 +19,60 @@ class ReplicaAddress:
     model: str
     host: str
     port: int
+
+    @property
+    def netloc(self) -> str:
+        """As URLs have it: host:port, with brackets around an IPv6 address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Replicas among which requests are divided, by fractions that sum to 1, in the plan's order.
+
+    `workload` None: requests for the model that name none of its workloads, in the planned mix.
+    """
+
+    model: str
+    workload: str | None
+    fractions: Mapping[str, float]
+
+
+def pools_of(plan: PlanDocument) -> Iterator[Pool]:
+    """Yields the pools of each model: one for each of its workloads, then that of requests which name none."""
+    rates = rates_of(plan)
+    for model, routes in groupby(sorted(plan.routing, key=lambda route: route.model), key=lambda route: route.model):
+        mix: dict[str, float] = defaultdict(float)
+        known = list(routes)
+        for route in known:
+            yield Pool(model, route.workload, route.fractions)
+            for replica, fraction in route.fractions.items():
+                mix[replica] += rates[model, route.workload] * fraction
+        total = fsum(mix.values())
+        yield Pool(model, None, {replica: rate / total for replica, rate in mix.items()})
+
+
+def rates_of(plan: PlanDocument) -> dict[tuple[str, str], float]:
+    """Requests/s that are routed, by model and workload; where a plan states none, 1 for each."""
+    rates = {
+        (route.model, route.workload): fsum(
+            replica.throughput_rps.get(route.workload, 0.0)
+            for replica in plan.replicas
+            if replica.model == route.model and replica.role != "decode"
+        )
+        for route in plan.routing
+    }
+    return {key: rate or 1.0 for key, rate in rates.items()}
+
+
+def in_parts(fractions: Mapping[str, float], parts_of_one: int) -> dict[str, int]:
+    """The fractions in whole parts that still sum to the same: the largest remainders are rounded up."""
+    exact = {key: fraction * parts_of_one for key, fraction in sorted(fractions.items())}
+    parts = {key: int(value) for key, value in exact.items()}
+    missing = round(fsum(exact.values())) - sum(parts.values())
+    for key in sorted(exact, key=lambda key: parts[key] - exact[key])[:missing]:
+        parts[key] += 1
+    return parts
 
 
 def router_text(layout: Layout) -> tuple[str, tuple[str, ...]]:

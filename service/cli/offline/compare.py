@@ -12,7 +12,8 @@ import typer
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import guarded
 from sutler.service.cli.terminal.options import ApplicationFile, also_draws, prints
-from sutler.service.cli.terminal.output import check_plot, deliver, write_file
+from sutler.service.cli.terminal.output import check_plot, deliver
+from sutler.service.documents.writing import write_file
 
 if TYPE_CHECKING:
     from sutler.service.offline.outcome_schema import OfflineComparisonDocument

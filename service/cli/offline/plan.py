@@ -13,7 +13,8 @@ import typer
 from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import exit_of_plan, guarded, say
 from sutler.service.cli.terminal.options import ApplicationFile, also_draws, also_writes, prints
-from sutler.service.cli.terminal.output import check_plot, check_target, deliver, write_file
+from sutler.service.cli.terminal.output import check_plot, check_target, deliver
+from sutler.service.documents.writing import write_file
 
 if TYPE_CHECKING:
     from sutler.service.offline.plan_schema import OfflinePlanDocument

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 
 from sutler.service.documents.errors import DocumentError, OutputError
+from sutler.service.documents.writing import write_file
 from sutler.service.settings import settings_from
 
 if TYPE_CHECKING:
@@ -147,25 +147,6 @@ def check_plots(folder: Path | None) -> None:
 def _check_matplotlib(option: str, path: Path, otherwise: str = "") -> None:
     if find_spec("matplotlib") is None:
         raise DocumentError.of(option, f"needs matplotlib: pip install 'sutler[plots]'{otherwise}", value=str(path))
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Replaces the file in one step, so that readers see the old content or the new and never a part."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():  # a device or pipe cannot be replaced
-        target.write_bytes(content)
-        return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with draft.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise OutputError(path, _reason(error), "choose another path") from error
 
 
 def _reason(error: OSError) -> str:

@@ -15,6 +15,7 @@ ENDINGS: Final = {
     "kubernetes": "kubernetes.yaml",
     "skypilot": "skypilot.yaml",
     "router": "router.json",
+    "nginx": "nginx.conf",
 }
 
 

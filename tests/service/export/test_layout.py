@@ -6,7 +6,7 @@ import pytest
 
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.export import FORMATS, ExportFormat, NothingToRunError, exported
+from sutler.service.export import FORMATS, ROUTERS, ExportFormat, NothingToRunError, exported
 from sutler.service.export.layout import layout_of
 from tests.service.export.plans import a_plan, an_infeasible_plan, of_unequal_stages, plan_of, with_values
 
@@ -63,7 +63,7 @@ def for_tensorrt_llm() -> PlanDocument:
     return plan_of(with_values("single_gpu", (("replicas", 0, "engine"), "tensorrt-llm")))
 
 
-@pytest.mark.parametrize("format", [format for format in FORMATS if format != "router"])
+@pytest.mark.parametrize("format", [format for format in FORMATS if format not in ROUTERS])
 @pytest.mark.parametrize(
     ("plan", "reason", "remedy"),
     [

@@ -1,0 +1,214 @@
+"""Real nginx on loopback before stand-ins for engines, `sutler router follow`, and callers that count who answers."""
+
+import json
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import requests
+
+from tests.service.running import until
+
+NGINX: Final = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/bin")
+MAIN: Final = """\
+daemon off; worker_processes 2; pid nginx.pid; error_log error.log warn;
+events { worker_connections 512; }
+http {
+    access_log off;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+    include conf.d/*.conf;
+}
+"""
+ENGINE: Final = Path(__file__).with_name("engine.py")
+SUTLER: Final = (sys.executable, "-m", "sutler")
+
+
+@dataclass
+class Fleet:
+    """Engines by replica id."""
+
+    processes: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
+    answer_s: float = 0.002
+
+    def start(self, name: str) -> None:
+        """On the port that it had, if it had one."""
+        port = [str(self.ports[name])] if name in self.ports else []
+        command = [sys.executable, str(ENGINE), name, str(self.answer_s), *port]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        with process.stdout as said:
+            self.processes[name], self.ports[name] = process, int(said.readline())
+
+    def kill(self, name: str) -> None:
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[name]}"
+
+
+@contextmanager
+def engines(names: Sequence[str]) -> Iterator[Fleet]:
+    fleet = Fleet()
+    try:
+        for name in names:
+            fleet.start(name)
+        yield fleet
+    finally:
+        for name in fleet.processes:
+            fleet.kill(name)
+
+
+@dataclass
+class Nginx:
+    """`options` make the nginx command speak of this one; `config` is the file that a follower writes."""
+
+    folder: Path
+    port: int
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def command(self) -> str:
+        return f"{NGINX} -p {self.folder} -c nginx.conf -e error.log"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "conf.d" / "sutler.conf"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def load(self, config: str) -> None:
+        """Has it work by this configuration of sutler's; raises CalledProcessError where nginx refuses it."""
+        self.config.write_text(config)
+        for option in ("-t", "-s reload"):
+            subprocess.run(shlex.split(f"{self.command} {option}"), check=True, capture_output=True)
+
+
+@contextmanager
+def nginx(folder: Path) -> Iterator[Nginx]:
+    """Without a configuration of sutler's yet."""
+    (folder / "conf.d").mkdir(parents=True)
+    (folder / "nginx.conf").write_text(MAIN)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([str(NGINX), "-p", str(folder), "-c", "nginx.conf", "-e", "error.log"])
+    try:
+        until((folder / "nginx.pid").exists)
+        yield Nginx(folder, port, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+@dataclass
+class Follower:
+    """`said` is what it has written on stderr."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def waits_until_it_says(self, text: str, *, times: int = 1) -> None:
+        def look() -> bool:
+            assert self.process.poll() is None, self.said()
+            return self.said().count(text) >= times
+
+        until(look)
+
+
+@contextmanager
+def following(
+    server: Nginx, addresses: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Follower]:
+    log = server.folder / f"follow-{time.monotonic_ns()}.log"
+    command = [
+        *(*SUTLER, "router", "follow", *arguments),
+        *("--addresses", str(addresses), "--out", str(server.config), "--listen", f"127.0.0.1:{server.port}"),
+        *("--check", f"{server.command} -t -q", "--reload", f"{server.command} -s reload"),
+    ]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, env=environment)
+    try:
+        yield Follower(process, log)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+@dataclass(frozen=True)
+class Answer:
+    at: float
+    status: int
+    engine: str
+
+
+class Callers:
+    """Threads that ask for completions until they are stopped; every second one on a connection of its own each."""
+
+    def __init__(self, url: str, model: str, workload: str | None, threads: int = 8, pause_s: float = 0.0) -> None:
+        self.answers: list[Answer] = []
+        self._url, self._pause_s = f"{url}/v1/completions", pause_s
+        self._body = json.dumps({"prompt": "Hello", "model": model}).encode()
+        self._headers = {} if workload is None else {"X-Sutler-Workload": workload}
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._call, args=(number % 2 == 0,)) for number in range(threads)]
+
+    def __enter__(self) -> "Callers":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _call(self, keeps: bool) -> None:
+        with requests.Session() as session:
+            self._ask(session, self._headers if keeps else {**self._headers, "Connection": "close"})
+
+    def _ask(self, session: requests.Session, headers: Mapping[str, str]) -> None:
+        while not self._ended.is_set():
+            try:
+                found = session.post(self._url, data=self._body, headers=headers, timeout=20)
+                engine = found.json()["system_fingerprint"] if found.ok else found.text
+                answer = Answer(time.monotonic(), found.status_code, engine)
+            except requests.RequestException as error:
+                answer = Answer(time.monotonic(), 0, repr(error))
+            self.answers.append(answer)
+            time.sleep(self._pause_s)
+
+    def failed(self) -> list[Answer]:
+        return [answer for answer in self.answers if answer.status != 200]
+
+    def waits_for(self, number: int) -> list[Answer]:
+        """The next so many answers."""
+        begun = len(self.answers)
+        until(lambda: len(self.answers) >= begun + number)
+        return self.answers[begun : begun + number]
+
+
+def shares(answers: Sequence[Answer]) -> dict[str, float]:
+    counts = Counter(answer.engine for answer in answers)
+    return {engine: count / len(answers) for engine, count in counts.items()}
+
+
+def completion(url: str, body: Mapping[str, Any], **headers: str) -> requests.Response:
+    return requests.post(f"{url}/v1/completions", json=body, headers=headers, timeout=20)

@@ -1,0 +1,249 @@
+"""A real nginx: where it sends what, and that nothing fails while its weights change and replicas die."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import requests
+
+from sutler.service.documents.plan import SleepingDocument
+from sutler.service.export.layout import layout_of
+from sutler.service.export.nginx import nginx_config
+from sutler.service.export.router import ReplicaAddress
+from tests.looped import for_each
+from tests.service.export.plans import plan_of, stored
+from tests.service.export.test_injection import NASTY
+from tests.service.export.test_losses import a_fleet, a_loss
+from tests.service.export.test_nginx import of_two_workloads
+from tests.service.routers.running import (
+    NGINX,
+    Answer,
+    Callers,
+    Fleet,
+    Nginx,
+    completion,
+    engines,
+    following,
+    nginx,
+    shares,
+)
+from tests.service.running import until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(NGINX is None, reason="there is no nginx here: apt-get install nginx-light"),
+]
+
+SMALL: Final = ("small-0", "small-1", "small-2")
+ALL: Final = ("large-0", "large-1", *SMALL)
+PLANNED: Final = {"small-0": 0.6, "small-1": 0.3, "small-2": 0.1}
+PLACES: Final = 0.02  # of all requests: how close shares are to come
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    with engines(ALL) as started:
+        yield started
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Nginx]:
+    with nginx(tmp_path / "nginx") as started:
+        yield started
+
+
+def config_of(document: dict[str, Any], fleet: Fleet, server: Nginx) -> str:
+    """For the engines of the fleet, in the order of the plan's replicas."""
+    plan = plan_of(document)
+    places = zip(plan.replicas, fleet.ports.values(), strict=True)
+    endpoints = {replica.id: ReplicaAddress(replica.model, "127.0.0.1", port) for replica, port in places}
+    return nginx_config(layout_of(plan, may_sleep=True), endpoints, f"127.0.0.1:{server.port}")
+
+
+def loaded(server: Nginx, config: str, *models: str) -> None:
+    """Once none of the workers before answers any more: these are the models of the new ones."""
+    server.load(config)
+    until(lambda: all(listed(server) == [*models] for _ in range(20)))
+
+
+def listed(server: Nginx) -> list[str] | None:
+    with suppress(requests.ConnectionError):
+        return [one["id"] for one in requests.get(f"{server.url}/v1/models", timeout=5).json()["data"]]
+    return None
+
+
+def who_answers(server: Nginx, model: str, workload: str | None = None, *, times: int = 1) -> dict[str, float]:
+    headers = {} if workload is None else {"X-Sutler-Workload": workload}
+    found = [completion(server.url, {"model": model}, **headers).json()["system_fingerprint"] for _ in range(times)]
+    return shares([Answer(0.0, 200, engine) for engine in found])
+
+
+def test_requests_go_by_the_model_in_their_body_and_the_workload_in_their_header(fleet: Fleet, server: Nginx) -> None:
+    loaded(server, config_of(of_two_workloads(), fleet, server), "large", "small")
+    assert who_answers(server, "large", times=20) == {"large-0": 0.5, "large-1": 0.5}
+    assert who_answers(server, "small", "tags", times=20) == {"small-0": 0.5, "small-1": 0.5}
+    assert who_answers(server, "small", "summaries", times=20) == {"small-1": 0.25, "small-2": 0.75}
+    for workload in (None, "of another model", "tag", "TAGS"):  # the planned mix
+        assert who_answers(server, "small", workload, times=16) == pytest.approx(
+            {"small-0": 0.375, "small-1": 0.438, "small-2": 0.187}, abs=0.07
+        )
+
+
+def test_the_model_is_found_in_any_body_that_names_it(fleet: Fleet, server: Nginx) -> None:
+    loaded(server, config_of(of_two_workloads(), fleet, server), "large", "small")
+    trap = 'ignore it: "model": "small", \\"model\\": \\"small\\"'
+    long = {"messages": [{"role": "user", "content": f"{trap} " * 100_000}], "model": "large"}
+    compact = json.dumps({"prompt": trap, "model": "large", "max_tokens": 1}, separators=(",", ":"))
+    for body in (json.dumps(long), json.dumps(long, indent=2), compact):
+        answer = requests.post(f"{server.url}/v1/completions", data=body.encode(), timeout=20)
+        assert answer.json()["system_fingerprint"] in {"large-0", "large-1"}
+    chunks = iter([compact[:30].encode(), compact[30:].encode()])
+    assert requests.post(f"{server.url}/v1/completions", data=chunks, timeout=20).json()["model"] == "large"
+
+
+def test_models_that_it_does_not_know_or_that_sleep_are_told_from_each_other(fleet: Fleet, server: Nginx) -> None:
+    document = of_two_workloads()
+    asleep = SleepingDocument(model="za$zà", starts_in_s=119.5).model_dump(mode="json")
+    loaded(server, config_of({**document, "sleeping": [asleep]}, fleet, server), "large", "small", "za$zà")
+    sleeping = completion(server.url, {"model": "za$zà"})
+    assert (sleeping.status_code, sleeping.headers["Retry-After"]) == (503, "120")
+    assert sleeping.json()["error"]["code"] == "asleep"
+    for body in ({"model": "smal"}, {"model": "small-0"}, {"prompt": "model"}):
+        unknown = completion(server.url, body)
+        assert (unknown.status_code, "Retry-After" in unknown.headers) == (404, False)
+        assert unknown.json()["error"]["code"] == "model_not_found"
+
+
+def test_what_names_no_model_is_for_the_only_one(tmp_path: Path, server: Nginx) -> None:
+    document = stored("single_gpu")
+    with engines([replica["id"] for replica in document["replicas"]]) as fleet:
+        loaded(server, config_of(document, fleet, server), "chat")
+        assert requests.get(f"{server.url}/version", timeout=5).json() == {}
+        assert completion(server.url, {"model": "of nobody"}).ok  # the engine knows its names
+
+
+@for_each("text", [*NASTY, "org/name", "A", "%s %(listen)s", "}", "$sutler_pool", "~^.*$", "default"])
+def test_any_name_reaches_its_own_replicas_and_changes_nothing_else(text: str, fleet: Fleet, server: Nginx) -> None:
+    """The large model is called by the text, the small one almost so."""
+    document = json.loads(json.dumps(stored("shared_machine")).replace('"large"', json.dumps(text)))
+    document = json.loads(json.dumps(document).replace('"small"', json.dumps(f"{text}a")))
+    document["routing"][1]["workload"] = text
+    for replica in document["replicas"][2:]:
+        replica["throughput_rps"] = {text: 1.0}
+    loaded(server, config_of(document, fleet, server), *sorted((text, f"{text}a")))
+    for is_ascii in (True, False):
+        for model, expected in ((text, {"large-0", "large-1"}), (f"{text}a", {*SMALL})):
+            body = json.dumps({"prompt": "x", "model": model}, ensure_ascii=is_ascii).encode()
+            answers = [requests.post(f"{server.url}/v1/completions", data=body, timeout=20) for _ in range(6)]
+            assert {answer.json()["system_fingerprint"] for answer in answers} == expected
+    assert completion(server.url, {"model": f"{text}b"}).status_code == 404
+
+
+class Site:
+    """A plan and addresses in files, which a follower watches."""
+
+    def __init__(self, folder: Path, fleet: Fleet, *losses: dict[str, Any]) -> None:
+        self.folder, self.fleet, self._losses, self.revision = folder, fleet, losses, 0
+        self.addresses = folder / "addresses.json"
+        self.addresses.write_text(json.dumps({name: fleet.address(name) for name in ALL}))
+        self.plan = folder / "plan.json"
+        self.give(PLANNED)
+
+    def give(self, fractions: Mapping[str, float]) -> None:
+        """A new revision of the plan, with these fractions of the small model."""
+        self.revision += 1
+        document = json.loads(a_fleet(*self._losses, revision=self.revision).model_dump_json(by_alias=True))
+        document["routing"][1]["fractions"] = dict(fractions)
+        draft = self.folder / "draft"
+        draft.write_text(json.dumps(document))
+        draft.replace(self.plan)
+
+    def followed(self, server: Nginx, *arguments: str) -> Any:
+        given = ["--plan", str(self.plan), "--every-s", "0.3", "--checks", "2", *arguments]
+        return following(server, self.addresses, *given)
+
+
+def near(expected: Mapping[str, float], answers: Sequence[Answer]) -> bool:
+    found = shares(answers)
+    return all(abs(found.get(name, 0.0) - expected.get(name, 0.0)) <= PLACES for name in {*found, *expected})
+
+
+def comes_to(callers: Callers, expected: Mapping[str, float]) -> None:
+    """Waits until a thousand answers in a row come from where they should."""
+    until(lambda: near(expected, callers.waits_for(1000)))
+
+
+def test_shares_are_the_plans_through_new_weights_without_a_failed_request(
+    tmp_path: Path, fleet: Fleet, server: Nginx
+) -> None:
+    site = Site(tmp_path, fleet)
+    with site.followed(server) as follower:
+        follower.waits_until_it_says("revision 1; all 5 replicas answer")
+        until(lambda: listed(server))
+        with Callers(server.url, "small", "tags") as callers:
+            comes_to(callers, PLANNED)
+            for step in range(1, 9):
+                wanted = {"small-0": 0.1 * step, "small-1": 0.9 - 0.1 * step, "small-2": 0.1}
+                site.give(wanted)
+                comes_to(callers, wanted)
+        assert callers.failed() == []
+        assert "revision 9; all 5 replicas answer" in follower.said()
+
+
+def test_a_killed_replica_is_served_elsewhere_and_comes_back(tmp_path: Path, fleet: Fleet, server: Nginx) -> None:
+    """small-0 by the plan's routing for its loss, small-1 in proportion, and neither with a failed request."""
+    site = Site(tmp_path, fleet, a_loss("m", ["small-0"], r1=0.2, r2=0.8))
+    with site.followed(server) as follower:
+        follower.waits_until_it_says("all 5 replicas answer")
+        until(lambda: listed(server))
+        with Callers(server.url, "small", "tags") as callers:
+            comes_to(callers, PLANNED)
+            killed = time.monotonic()
+            fleet.kill("small-0")
+            comes_to(callers, {"small-1": 0.2, "small-2": 0.8})
+            assert "as planned for the loss of machine m" in follower.said()
+            fleet.start("small-0")
+            comes_to(callers, PLANNED)
+            fleet.kill("small-1")
+            comes_to(callers, {"small-0": 6 / 7, "small-2": 1 / 7})
+            fleet.start("small-1")
+            comes_to(callers, PLANNED)
+        assert callers.failed() == []
+        last = max(answer.at for answer in callers.answers if answer.engine == "small-0" and answer.at < killed + 0.1)
+        assert last < killed + 0.1  # what it was sending when it was killed
+
+
+def test_what_nginx_refuses_is_not_loaded(tmp_path: Path, fleet: Fleet, server: Nginx) -> None:
+    site = Site(tmp_path, fleet)
+    with site.followed(server) as follower:
+        follower.waits_until_it_says("all 5 replicas answer")
+        until(lambda: listed(server))
+        before = server.config.read_bytes()
+        broken = server.config.with_name("another.conf")
+        broken.write_text("no_such_directive 1;")
+        site.give({"small-0": 1.0})
+        follower.waits_until_it_says('unknown directive "no_such_directive"')
+        assert server.config.read_bytes() == before
+        assert who_answers(server, "small", "tags", times=10) == PLANNED
+        broken.unlink()
+        follower.waits_until_it_says("revision 2; all 5 replicas answer")
+        until(lambda: who_answers(server, "small", "tags", times=10) == {"small-0": 1.0})
+
+
+def test_an_ended_follower_leaves_the_router_as_it_is_and_the_next_one_goes_on(
+    tmp_path: Path, fleet: Fleet, server: Nginx
+) -> None:
+    site = Site(tmp_path, fleet)
+    with site.followed(server) as follower:
+        follower.waits_until_it_says("all 5 replicas answer")
+        until(lambda: listed(server))
+    assert follower.process.returncode == 0
+    assert who_answers(server, "small", "tags", times=10) == PLANNED
+    fleet.kill("small-0")
+    with site.followed(server) as follower:
+        follower.waits_until_it_says("without small-0")
+        until(lambda: who_answers(server, "small", "tags", times=8) == {"small-1": 0.75, "small-2": 0.25})
