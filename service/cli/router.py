@@ -51,7 +51,7 @@ def follow(
 ) -> None:
     """Write the router's weights and have it load them: each revision, without replicas that do not answer; for ever.
 
-    Exit status: 0 ended by SIGTERM, 130 interrupted, 2 bad input, 1 the service refuses.
+    Exit status: 0 ended by SIGTERM, 130 interrupted, 2 bad input or the service refuses.
     """
     import asyncio
 
