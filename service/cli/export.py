@@ -17,11 +17,11 @@ from sutler.service.cli.terminal.output import check_target, write_or_print
 def export(
     plan: PlanFile,
     format: Annotated[
-        Literal["vllm", "compose", "kubernetes", "skypilot", "router", "nginx"],
+        Literal["vllm", "compose", "kubernetes", "skypilot", "router", "nginx", "envoy"],
         typer.Option(
             "--format",
             "-f",
-            help="What to start the replicas with; router, nginx: only where requests go, as JSON or for nginx.",
+            help="What to start the replicas with; router, nginx, envoy: only where requests go.",
         ),
     ],
     out: Output = None,

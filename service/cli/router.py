@@ -33,7 +33,7 @@ def follow(
         typer.Option(metavar="FILE", help="A plan in place of a deployment's; addresses may be by replica id then."),
     ] = None,
     format: Annotated[
-        Literal["nginx", "router"], typer.Option("--format", "-f", help="As of `sutler export`.")
+        Literal["nginx", "envoy", "router"], typer.Option("--format", "-f", help="As of `sutler export`.")
     ] = "nginx",
     listen: Annotated[str, typer.Option(metavar="[ADDRESS:]PORT", help="Where nginx is to listen.")] = "8080",
     check: Annotated[

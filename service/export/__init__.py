@@ -6,6 +6,7 @@ from typing import Final
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.export.compose import compose_text
+from sutler.service.export.envoy import envoy_text
 from sutler.service.export.kubernetes import kubernetes_text
 from sutler.service.export.layout import FIRST_PORT, Layout, further_arguments, layout_of, obstacle_of, refuse
 from sutler.service.export.nginx import nginx_text
@@ -25,6 +26,7 @@ _WRITERS: Final[Mapping[ExportFormat, tuple[Writer, str, str]]] = {
     "kubernetes": (kubernetes_text, YAML, "kubernetes.yaml"),
     "skypilot": (skypilot_text, YAML, "skypilot.yaml"),
     "router": (router_text, "application/json", "router.json"),
+    "envoy": (envoy_text, "application/json", "envoy.json"),
     "nginx": (nginx_text, "text/plain", "nginx.conf"),
 }
 

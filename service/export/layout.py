@@ -235,6 +235,12 @@ def refuse(layout: Layout, format: str, obstacles: Mapping[str, str | None]) -> 
         raise DocumentError(problems)
 
 
+def refuse_phases(layout: Layout, router: str) -> None:
+    """Raises DocumentError where there are prefill and decode replicas, for a router that sends a request once."""
+    obstacle = "it sends no request first to a prefill and then to a decode replica: use the router format"
+    refuse(layout, router, {replica.id: obstacle for replica in layout.plan.replicas if replica.role != "aggregated"})
+
+
 def _warnings(plan: PlanDocument) -> tuple[str, ...]:
     apart = {replica.engine == "sglang" for replica in plan.replicas if replica.role != "aggregated"}
     return (*_warnings_of(plan.replicas), *(SGLANG_PROXY if is_sglang else PROXY for is_sglang in sorted(apart)))

@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final
 
 from sutler.service.export.command import heading_of
-from sutler.service.export.layout import Layout, refuse
+from sutler.service.export.layout import Layout, refuse_phases
 from sutler.service.export.naming import one_line
 from sutler.service.export.router import Pool, ReplicaAddress, in_parts, machine_endpoints, pools_of
 
@@ -81,8 +81,7 @@ def nginx_config(layout: Layout, endpoints: Mapping[str, ReplicaAddress], listen
 
     Replicas that have no endpoint get no requests. Raises DocumentError for prefill and decode replicas.
     """
-    no_proxy = "nginx sends no request first to a prefill and then to a decode replica: use the router format"
-    refuse(layout, "nginx", {r.id: no_proxy for r in layout.plan.replicas if r.role != "aggregated"})
+    refuse_phases(layout, "nginx")
     pools = {f"sutler_{number}": pool for number, pool in enumerate(pools_of(layout.plan))}
     models = list(dict.fromkeys([*(pool.model for pool in pools.values()), *(s.model for s in layout.plan.sleeping)]))
     lines = [

@@ -5,9 +5,9 @@ from typing import Final, Literal, get_args
 
 from sutler.service.errors import Exit, Kind, RemediedError
 
-ExportFormat = Literal["vllm", "compose", "kubernetes", "skypilot", "router", "nginx"]
+ExportFormat = Literal["vllm", "compose", "kubernetes", "skypilot", "router", "nginx", "envoy"]
 FORMATS: Final[tuple[str, ...]] = get_args(ExportFormat)
-ROUTERS: Final = frozenset({"router", "nginx"})
+ROUTERS: Final = frozenset({"router", "nginx", "envoy"})
 """Formats that start nothing: they say where requests go, whatever serves them."""
 
 

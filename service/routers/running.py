@@ -4,7 +4,7 @@ import asyncio
 import re
 import shlex
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,19 +15,19 @@ from typing import Final
 from sutler.service.client.asynchronous import AsyncClient
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
-from sutler.service.export.layout import Layout
+from sutler.service.export.envoy import envoy_clusters
 from sutler.service.export.nginx import nginx_config
-from sutler.service.export.router import ReplicaAddress, router_json
+from sutler.service.export.router import router_json
 from sutler.service.routers.addresses import read_addresses
 from sutler.service.routers.configuration import Configuration
-from sutler.service.routers.following import Follower, Telling
+from sutler.service.routers.following import Follower, Render, Telling
 from sutler.service.routers.health import Health
 from sutler.service.routers.plans import Trouble, of_deployment, of_file
 from sutler.service.routers.watched import Watched
 from sutler.service.wording.words import moment
 
 LISTEN: Final = re.compile(r"(?:(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.*-]+):)?[0-9]{1,5}")
-COMMANDS: Final = {"nginx": ("nginx -t -q", "nginx -s reload"), "router": ("", "")}
+COMMANDS: Final = {"nginx": ("nginx -t -q", "nginx -s reload"), "envoy": ("", ""), "router": ("", "")}
 """By format: has the router check its file, and load it."""
 
 
@@ -83,5 +83,10 @@ async def _plans(wanted: Wanted, stack: AsyncExitStack, trouble: Trouble) -> Asy
     return of_deployment(client, str(wanted.name), trouble)
 
 
-def _render(wanted: Wanted) -> Callable[[Layout, Mapping[str, ReplicaAddress]], str]:
-    return partial(nginx_config, listen=wanted.listen) if wanted.format == "nginx" else router_json
+def _render(wanted: Wanted) -> Render:
+    renders: dict[str, Render] = {
+        "nginx": partial(nginx_config, listen=wanted.listen),
+        "envoy": envoy_clusters,
+        "router": router_json,
+    }
+    return renders[wanted.format]

@@ -16,6 +16,7 @@ ENDINGS: Final = {
     "skypilot": "skypilot.yaml",
     "router": "router.json",
     "nginx": "nginx.conf",
+    "envoy": "envoy.json",
 }
 
 

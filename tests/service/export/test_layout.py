@@ -94,7 +94,7 @@ def test_weights_are_exported_for_whatever_engine(plan: PlanDocument) -> None:
 def test_the_warnings_stand_in_the_result(format: ExportFormat) -> None:
     result = exported(a_plan("mixed_pipeline"), format)
     assert [warning.split()[:2] for warning in result.warnings] == [["chat-0", "mixes"], ["code-0", "mixes"]]
-    if format != "router":
+    if format not in ("router", "envoy"):  # whose JSON has no comments
         assert all(warning in result.content for warning in result.warnings)
 
 

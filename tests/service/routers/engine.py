@@ -10,13 +10,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Engine(BaseHTTPRequestHandler):
+    wbufsize = 65_536  # an answer goes out whole: whoever kills the engine interrupts none
+
     def do_GET(self) -> None:
         self._answer({})
 
     def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = json.loads(self._body())
         time.sleep(float(sys.argv[2]))
         self._answer({"system_fingerprint": sys.argv[1], "model": request["model"]})
+
+    def _body(self) -> bytes:
+        if self.headers["Transfer-Encoding"] != "chunked":
+            return self.rfile.read(int(self.headers["Content-Length"]))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size + 2)[:-2]
+        return body
 
     def _answer(self, body: dict[str, str]) -> None:
         content = json.dumps(body).encode()

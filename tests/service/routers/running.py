@@ -1,4 +1,4 @@
-"""Real nginx on loopback before stand-ins for engines, `sutler router follow`, and callers that count who answers."""
+"""Real routers on loopback before stand-ins for engines, `sutler router follow`, and callers who count answers."""
 
 import json
 import shlex
@@ -21,6 +21,8 @@ import requests
 from tests.service.running import until
 
 NGINX: Final = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/bin")
+ENVOY: Final = shutil.which("envoy")
+EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "envoy" / "envoy.yaml"
 MAIN: Final = """\
 daemon off; worker_processes 2; pid nginx.pid; error_log error.log warn;
 events { worker_connections 512; }
@@ -72,47 +74,70 @@ def engines(names: Sequence[str]) -> Iterator[Fleet]:
 
 
 @dataclass
-class Nginx:
-    """`options` make the nginx command speak of this one; `config` is the file that a follower writes."""
+class Router:
+    """A running one; `config` is the file that a follower writes, `options` are what the follower has to be told."""
 
     folder: Path
     port: int
+    config: Path
+    options: tuple[str, ...]
     process: "subprocess.Popen[bytes]"
-
-    @property
-    def command(self) -> str:
-        return f"{NGINX} -p {self.folder} -c nginx.conf -e error.log"
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "conf.d" / "sutler.conf"
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def load(self, config: str) -> None:
-        """Has it work by this configuration of sutler's; raises CalledProcessError where nginx refuses it."""
-        self.config.write_text(config)
-        for option in ("-t", "-s reload"):
-            subprocess.run(shlex.split(f"{self.command} {option}"), check=True, capture_output=True)
+    @property
+    def name(self) -> str:
+        return self.options[1]
+
+
+def nginx_command(folder: Path) -> str:
+    return f"{NGINX} -p {folder} -c nginx.conf -e error.log"
 
 
 @contextmanager
-def nginx(folder: Path) -> Iterator[Nginx]:
+def nginx(folder: Path) -> Iterator[Router]:
     """Without a configuration of sutler's yet."""
     (folder / "conf.d").mkdir(parents=True)
     (folder / "nginx.conf").write_text(MAIN)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([str(NGINX), "-p", str(folder), "-c", "nginx.conf", "-e", "error.log"])
-    try:
+    command, port = nginx_command(folder), free_port()
+    options = ("--format", "nginx", "--listen", f"127.0.0.1:{port}")
+    commands = ("--check", f"{command} -t -q", "--reload", f"{command} -s reload")
+    with ended(shlex.split(command)) as process:
         until((folder / "nginx.pid").exists)
-        yield Nginx(folder, port, process)
+        yield Router(folder, port, folder / "conf.d" / "sutler.conf", (*options, *commands), process)
+
+
+@contextmanager
+def envoy(folder: Path) -> Iterator[Router]:
+    """By the configuration of the examples, without clusters yet."""
+    folder.mkdir()
+    port, config = free_port(), folder / "sutler.json"
+    config.write_text('{"resources": []}')
+    text = EXAMPLE.read_text().replace("/etc/envoy/sutler.json", str(config))
+    text = text.replace("address: 0.0.0.0, port_value: 8080", f"address: 127.0.0.1, port_value: {port}")
+    (folder / "envoy.yaml").write_text(text)
+    command = [str(ENVOY), "-c", str(folder / "envoy.yaml"), "--concurrency", "2", "--use-dynamic-base-id"]
+    with ended([*command, "--log-level", "warning"]) as process:
+        yield Router(folder, port, config, ("--format", "envoy"), process)
+
+
+@contextmanager
+def ended(command: Sequence[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process until the end of the block."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @dataclass
@@ -135,16 +160,12 @@ class Follower:
 
 @contextmanager
 def following(
-    server: Nginx, addresses: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    router: Router, addresses: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Follower]:
-    log = server.folder / f"follow-{time.monotonic_ns()}.log"
-    command = [
-        *(*SUTLER, "router", "follow", *arguments),
-        *("--addresses", str(addresses), "--out", str(server.config), "--listen", f"127.0.0.1:{server.port}"),
-        *("--check", f"{server.command} -t -q", "--reload", f"{server.command} -s reload"),
-    ]
+    log = router.folder / f"follow-{time.monotonic_ns()}.log"
+    command = [*SUTLER, "router", "follow", *arguments, "--addresses", str(addresses), "--out", str(router.config)]
     with log.open("wb") as stderr:
-        process = subprocess.Popen(command, stderr=stderr, env=environment)
+        process = subprocess.Popen([*command, *router.options], stderr=stderr, env=environment)
     try:
         yield Follower(process, log)
     finally:
