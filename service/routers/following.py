@@ -22,6 +22,7 @@ from sutler.service.routers.watched import Watched
 
 Render = Callable[[Layout, Mapping[str, ReplicaAddress]], str]
 ROUNDING: Final = 1e-9
+RETRY_S: Final = 10.0  # chosen: while a file is tried that the router refuses, the router could not be started anew
 
 
 class Telling:
@@ -89,6 +90,7 @@ class Follower:
         self._in_force: Revision | None = None
         self._coming: Revision | None = None
         self._applied: object = None
+        self._refused: tuple[object, float] = (None, 0.0)
 
     async def follow(self, plans: AsyncIterator[PlanDocument]) -> None:
         """Never ends by itself. Raises what `plans` raises, and DocumentError for addresses or a first plan that
@@ -140,12 +142,14 @@ class Follower:
 
     async def _apply(self, revision: Revision) -> None:
         wanted = (revision, frozenset(revision.dead), revision.endpoints)
-        if wanted == self._applied:
+        now = asyncio.get_running_loop().time()
+        if wanted == self._applied or (wanted == self._refused[0] and now < self._refused[1] + RETRY_S):
             return
         layout = layout_of(without(revision.plan, revision.dead), may_sleep=True)
         try:
             await self._configuration.put(self._render(layout, revision.endpoints).encode())
         except SutlerError as error:
+            self._refused = (wanted, now)
             self._telling("router", f"the router keeps what it had, this is tried again: {error}")
         else:
             self._telling("router", "")
