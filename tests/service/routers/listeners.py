@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 
@@ -20,15 +20,20 @@ class Listeners:
 @asynccontextmanager
 async def listening(*names: str) -> AsyncIterator[Listeners]:
     found = Listeners(up={*names})
-    servers = []
+    servers: list[asyncio.Server] = []
+    answering: set[asyncio.Task[None] | None] = set()
     for name in names:
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str = name) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            status = b"200 OK" if name in found.up else b"503 Service Unavailable"
-            writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            await writer.drain()
+            answering.add(asyncio.current_task())
+            with suppress(asyncio.IncompleteReadError, ConnectionError):  # who asked has gone
+                await reader.readuntil(b"\r\n\r\n")
+                status = b"200 OK" if name in found.up else b"503 Service Unavailable"
+                writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                await writer.drain()
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         servers.append(server)
@@ -38,3 +43,4 @@ async def listening(*names: str) -> AsyncIterator[Listeners]:
     finally:
         for server in servers:
             server.close()
+        await asyncio.gather(*filter(None, answering))
