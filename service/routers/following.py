@@ -43,18 +43,19 @@ class Revision:
 
     def __init__(self, plan: PlanDocument, *, by_id: bool) -> None:
         self.plan = plan
-        self._names = {p.replica.id: (p.key, p.replica.id)[: 1 + by_id] for p in keyed(plan).replicas}
+        self._keys = {part.replica.id: part.key for part in keyed(plan).replicas}
+        self._by_id = by_id
         self.endpoints: dict[str, ReplicaAddress] = {}
         self.dead: set[str] = set()
 
     def find(self, addresses: Mapping[str, Address]) -> None:
         """Says where its replicas answer, as far as it is known."""
-        found = {
-            replica.id: next((addresses[name] for name in self._names[replica.id] if name in addresses), None)
+        by_id = addresses if self._by_id else {}
+        self.endpoints = {
+            replica.id: ReplicaAddress(replica.model, *address)
             for replica in self.plan.replicas
+            if (address := addresses.get(self._keys[replica.id]) or by_id.get(replica.id))
         }
-        models = {replica.id: replica.model for replica in self.plan.replicas}
-        self.endpoints = {id: ReplicaAddress(models[id], *address) for id, address in found.items() if address}
 
     def judge(self, health: Health) -> None:
         """Says which of its replicas do not answer; those without an address do not."""
@@ -67,8 +68,9 @@ class Revision:
 
     def named(self, ids: Iterable[str]) -> str:
         """These replicas, with their addresses."""
-        places = {id: endpoint.netloc for id, endpoint in self.endpoints.items()}
-        return ", ".join(f"{id} ({places.get(id, 'no address')})" for id in sorted(ids))
+        unknown = {id: f"no address for {key}" for id, key in self._keys.items()}
+        places = unknown | {id: endpoint.netloc for id, endpoint in self.endpoints.items()}
+        return ", ".join(f"{id} ({places[id]})" for id in sorted(ids))
 
 
 class Follower:
@@ -142,6 +144,9 @@ class Follower:
 
     async def _apply(self, revision: Revision) -> None:
         wanted = (revision, frozenset(revision.dead), revision.endpoints)
+        if revision.plan.replicas and not revision.endpoints:
+            self._telling("router", "no replica has an address: the router keeps what it had")
+            return
         now = asyncio.get_running_loop().time()
         if wanted == self._applied or (wanted == self._refused[0] and now < self._refused[1] + RETRY_S):
             return

@@ -112,8 +112,8 @@ def test_wrong_calls_say_what_to_do(tmp_path: Path, service: Running) -> None:
 
 
 def test_an_interrupt_ends_it(tmp_path: Path) -> None:
-    addresses = tmp_path / "addresses.json"
-    addresses.write_text("{}")
+    addresses = tmp_path / "addresses.yaml"
+    addresses.write_text("{chat-0: '127.0.0.1:9'}")
     command = [*SUTLER, "router", "follow", "--plan", str(FOLDER / "single_gpu.json"), "-f", "router"]
     command += ["--addresses", str(addresses), "--out", str(tmp_path / "out")]
     process: subprocess.Popen[Any] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
