@@ -237,7 +237,7 @@ def refuse(layout: Layout, format: str, obstacles: Mapping[str, str | None]) -> 
 
 def refuse_phases(layout: Layout, router: str) -> None:
     """Raises DocumentError where there are prefill and decode replicas, for a router that sends a request once."""
-    obstacle = "it sends no request first to a prefill and then to a decode replica: use the router format"
+    obstacle = "requests go to a prefill and then to a decode replica: give the router format to a proxy that does so"
     refuse(layout, router, {replica.id: obstacle for replica in layout.plan.replicas if replica.role != "aggregated"})
 
 

@@ -12,7 +12,7 @@ from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.errors import SutlerError
-from sutler.service.export.layout import Layout, layout_of
+from sutler.service.export.layout import Layout, layout_of, refuse_phases
 from sutler.service.export.losses import loss_that_happened, served_fraction, unserved, without
 from sutler.service.export.router import ReplicaAddress
 from sutler.service.routers.addresses import Address
@@ -113,7 +113,7 @@ class Follower:
     async def _take(self, plans: AsyncIterator[PlanDocument]) -> None:
         async for plan in plans:
             try:
-                self._render(layout_of(plan, may_sleep=True), {})
+                refuse_phases(layout_of(plan, may_sleep=True), "weights to follow")
             except SutlerError as error:
                 if self._in_force is None:
                     raise
@@ -138,27 +138,28 @@ class Follower:
             self._in_force = new
             if self._coming is new:
                 self._coming = None
-        if self._in_force is not None:
-            await self._apply(self._in_force)
+        if self._in_force is not None and await self._apply(self._in_force):
             self._telling("state", self._state(self._in_force))
 
-    async def _apply(self, revision: Revision) -> None:
-        wanted = (revision, frozenset(revision.dead), revision.endpoints)
+    async def _apply(self, revision: Revision) -> bool:
+        """Whether the router works by it now."""
         if revision.plan.replicas and not revision.endpoints:
-            self._telling("router", "no replica has an address: the router keeps what it had")
-            return
-        now = asyncio.get_running_loop().time()
-        if wanted == self._applied or (wanted == self._refused[0] and now < self._refused[1] + RETRY_S):
-            return
+            self._telling("state", f"the router keeps what it had: {revision.named(revision.dead)}")
+            return False
+        wanted, now = (revision, frozenset(revision.dead), revision.endpoints), asyncio.get_running_loop().time()
+        if wanted == self._applied:
+            return True
+        if wanted == self._refused[0] and now < self._refused[1] + RETRY_S:
+            return False
         layout = layout_of(without(revision.plan, revision.dead), may_sleep=True)
         try:
             await self._configuration.put(self._render(layout, revision.endpoints).encode())
         except SutlerError as error:
             self._refused = (wanted, now)
-            self._telling("router", f"the router keeps what it had, this is tried again: {error}")
-        else:
-            self._telling("router", "")
-            self._applied = wanted
+            self._telling("state", f"the router keeps what it had, this is tried again: {error}")
+            return False
+        self._applied = wanted
+        return True
 
     def _state(self, revision: Revision) -> str:
         plan, dead = revision.plan, revision.dead

@@ -74,7 +74,10 @@ def test_replicas_whose_address_nobody_knows_get_no_requests() -> None:
 
 
 def test_prefill_and_decode_replicas_are_refused_with_what_to_do() -> None:
-    with pytest.raises(DocumentError, match=r"small-0.*it sends no request first to a prefill.*router format"):
+    with pytest.raises(
+        DocumentError,
+        match=r"small-0.*as nginx: requests go to a prefill and then .*router format",
+    ):
         exported(plan_of(in_two_phases()), "nginx")
 
 
