@@ -40,9 +40,9 @@ SUTLER: Final = (sys.executable, "-m", "sutler")
 class Fleet:
     """Engines by replica id."""
 
+    answer_s: float
     processes: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
-    answer_s: float = 0.002
 
     def start(self, name: str) -> None:
         """On the port that it had, if it had one."""
@@ -62,8 +62,9 @@ class Fleet:
 
 
 @contextmanager
-def engines(names: Sequence[str]) -> Iterator[Fleet]:
-    fleet = Fleet()
+def engines(names: Sequence[str], *, answer_s: float = 0.002) -> Iterator[Fleet]:
+    """Each takes so many seconds for an answer."""
+    fleet = Fleet(answer_s)
     try:
         for name in names:
             fleet.start(name)

@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -223,6 +222,21 @@ def test_shares_are_the_plans_through_new_weights_without_a_failed_request(
         assert "revision 9; all 5 replicas answer" in follower.said()
 
 
+def test_answers_that_take_longer_than_a_change_of_weights_arrive(tmp_path: Path, server: Router) -> None:
+    with engines(ALL, answer_s=3.0) as slow:
+        site = Site(tmp_path, slow)
+        with site.followed(server) as follower:
+            follower.waits_until_it_says("all 5 replicas answer")
+            until(lambda: serves(server))
+            with Callers(server.url, "small", "tags", threads=16) as callers:
+                for step in range(1, 6):
+                    site.give({"small-0": 0.1 * step, "small-1": 1.0 - 0.1 * step})
+                    follower.waits_until_it_says(f"revision {site.revision}; all 5 replicas answer")
+                site.give({"small-2": 1.0})
+                until(lambda: shares(callers.waits_for(16)) == {"small-2": 1.0})
+            assert callers.failed() == []
+
+
 def test_a_killed_replica_is_served_elsewhere_and_comes_back(tmp_path: Path, fleet: Fleet, server: Router) -> None:
     """small-0 by the plan's routing for its loss, small-1 in proportion, and neither with a failed request."""
     site = Site(tmp_path, fleet, a_loss("m", ["small-0"], r1=0.2, r2=0.8))
@@ -231,7 +245,6 @@ def test_a_killed_replica_is_served_elsewhere_and_comes_back(tmp_path: Path, fle
         until(lambda: serves(server))
         with Callers(server.url, "small", "tags") as callers:
             comes_to(callers, PLANNED)
-            killed = time.monotonic()
             fleet.kill("small-0")
             comes_to(callers, {"small-1": 0.2, "small-2": 0.8})
             assert "as planned for the loss of machine m" in follower.said()
@@ -242,8 +255,6 @@ def test_a_killed_replica_is_served_elsewhere_and_comes_back(tmp_path: Path, fle
             fleet.start("small-1")
             comes_to(callers, PLANNED)
         assert callers.failed() == []
-        last = max(answer.at for answer in callers.answers if answer.engine == "small-0" and answer.at < killed + 0.1)
-        assert last < killed + 0.1  # what it was sending when it was killed
 
 
 @of_nginx
