@@ -1,11 +1,12 @@
-"""Serves what it is asked to with vLLM's own engine, on a clock of CPU seconds: `build/engine/bin/python clock.py MODEL`.
+"""Serves requests with vLLM's own engine, on a clock of CPU seconds: `build/engine/bin/python clock.py MODEL`.
 
 Reads one job a line from standard input and answers each with a line, both JSON:
 
     {"clients": 4, "requests": [[0, 64, 32], ...]}   as many clients, each sending its next request when its last ends
-    {"requests": [[0.31, 64, 32], ...]}              at their arrivals: seconds, tokens of the prompt and of the answer
+    {"requests": [[0.31, 64, 32], ...]}              at their arrivals: seconds, tokens of prompt and answer
 
-    {"first_s": [...], "last_s": [...], "sent_s": [...], "seconds": 1.9, "steps": [[sequences, prompt tokens], ...]}
+    {"first_s": [...], "last_s": [...], "sent_s": [...], "seconds": 1.9,
+     "steps": [[sequences, prompt tokens, seconds], ...]}
 
 Each step of the engine moves the clock by the CPU time that this process took for it, and by nothing else: what other
 programs take of the machine hardly shows. Between two steps requests are handed over whose time has come. The model
@@ -83,7 +84,7 @@ class Clocked:
         self._scheduler = self._engine.engine_core.engine_core.scheduler
         self._schedule, self._scheduler.schedule = self._scheduler.schedule, self._scheduled
         self._requests = 0
-        self.steps: list[tuple[int, int]] = []
+        self.steps: list[list[float]] = []
         self.now_s = 0.0
 
     def _scheduled(self, *arguments: Any) -> Any:
@@ -93,7 +94,7 @@ class Clocked:
         found = self._schedule(*arguments)
         tokens = found.num_scheduled_tokens
         decoding = sum(done[name] >= prompts[name] for name in tokens)
-        self.steps.append((decoding, sum(tokens.values()) - decoding))
+        self.steps.append([decoding, sum(tokens.values()) - decoding])
         return found
 
     def serve(self, requests: list[list[float]], clients: int | None) -> dict[str, Any]:
@@ -119,7 +120,8 @@ class Clocked:
                 running += 1
             before_s = time.process_time()
             outputs = self._engine.step()
-            self.now_s += time.process_time() - before_s
+            self.steps[-1].append(time.process_time() - before_s)
+            self.now_s += self.steps[-1][-1]
             for output in outputs:
                 number = names[output.request_id]
                 first[number] = first[number] or self.now_s

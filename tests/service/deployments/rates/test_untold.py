@@ -1,4 +1,4 @@
-"""Traffic of sources that say nothing of how fast engines are: a push, a reading of engines that had nothing to do."""
+"""Traffic of sources that say nothing of how fast engines are: a push, or engines that had nothing to do."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
