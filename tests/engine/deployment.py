@@ -181,7 +181,18 @@ def _benchmarked(server: Server, model: Path, folder: Path) -> Iterator[tuple[bo
     asked = written(folder / "benchmarked.yaml", problem(model))
     for name, clients in (("short", 1), ("long", 4)):
         saved = benchmarked(server, model, folder, name, clients)
-        words: list[object] = ["--gpu", "core", "--model", "tiny", "--precision", "bf16", "--engine", "vllm"]
+        words: list[object] = [
+            "--gpu",
+            "core",
+            "--tensor-parallel",
+            1,
+            "--model",
+            "tiny",
+            "--precision",
+            "bf16",
+            "--engine",
+            "vllm",
+        ]
         words += ["--engine-version", "0.32.0+bench", "--problem", asked, "--json"]
         imported = sutler("profiles", "import", folder / f"bench-{name}-{clients}.json", *words, folder=folder)
         rate = f"{saved['request_throughput']:.1f} requests/s of the clock on the wall"

@@ -16,7 +16,6 @@ import psutil
 import requests
 
 from tests.engine.beside import CORE, ENGINE, LENGTHS, sutler, written
-from tests.service.export.commands import in_shell
 from tests.service.running import until
 
 START_S: Final = 300.0  # chosen: ends what hangs; 41 s on a quiet machine
@@ -174,18 +173,13 @@ def offline_run(model: Path, folder: Path, *, count: int = 12) -> float:
     return found
 
 
-def read_by_vllm(folder: Path) -> str:
-    """Has vLLM's own parser read the `vllm serve` lines of the plans that tests of exports keep; what it said."""
-    scripts = sorted(Path("tests/service/export/golden").glob("*.sh"))
-    lines = [json.dumps(words) for script in scripts for _, words in in_shell(script.read_text())]
-    commands = folder / "commands.jsonl"
-    commands.write_text("\n".join(lines))
-    done = subprocess.run(
-        [ENGINE / "python", "tests/service/export/check_vllm.py", commands],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.strip()
+def read_by_vllm(folder: Path, *, problems: int = 5) -> str:
+    """Has vLLM's own parser read the `vllm serve` lines of plans of random problems; what it said."""
+    commands, said = folder / "commands.jsonl", ""
+    made = [sys.executable, "-m", "tests.service.export.random_plans", str(problems), str(commands)]
+    read = [str(ENGINE / "python"), "tests/service/export/check_vllm.py", str(commands)]
+    for command in (made, read):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        said = done.stdout.strip()
+    return said
