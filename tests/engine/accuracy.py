@@ -20,6 +20,7 @@ LOADS: Final = (0.3, 0.6, 0.85)
 EQUAL_RUNS: Final = 3
 METRICS: Final = ("ttft_s", "tpot_s", "e2e_s")
 PERCENTILE: Final = 90
+LONG_S: Final = 3000
 
 Arrivals = list[tuple[float, int, int]]
 
@@ -107,18 +108,40 @@ def planned(model: Path, folder: Path, *, calibration: bool) -> dict[str, Any]:
     return plan
 
 
-def simulated(plan: Path, arrivals: Arrivals, folder: Path) -> dict[str, float]:
-    """Means of METRICS over the same arrivals, all of them counted."""
+def replayed(plan: Path, arrivals: Arrivals, folder: Path) -> dict[str, Any]:
+    """What `simulate` says of the same arrivals, all of them counted."""
     trace = folder / "trace.csv"
     start = datetime(2026, 11, 28, tzinfo=UTC)
     with trace.open("w", newline="") as out:
         table = csv.writer(out)
         table.writerow(["TIMESTAMP", "ContextTokens", "GeneratedTokens"])
-        for at, prompt, answer in arrivals:
-            table.writerow([f"{start + timedelta(seconds=at):%Y-%m-%d %H:%M:%S.%f}", prompt, answer])
-    answer = json.loads(sutler("simulate", plan, "--trace", trace, "--warm-up-s", 0, "--json", folder=folder))
-    (model,) = answer["models"]
+        for at, prompt, length in arrivals:
+            table.writerow([f"{start + timedelta(seconds=at):%Y-%m-%d %H:%M:%S.%f}", prompt, length])
+    words = ("simulate", plan, "--trace", trace, "--warm-up-s", 0, "--json")
+    answer: dict[str, Any] = json.loads(sutler(*words, folder=folder))
+    return answer
+
+
+def at_random(plan: Path, rate_rps: float, folder: Path) -> dict[str, Any]:
+    """What `simulate` says of LONG_S of arrivals at random, at so many requests/s of the mix."""
+    (model,) = json.loads(plan.read_text())["replicas"]
+    multiple = rate_rps / sum(model["throughput_rps"].values())
+    words = ("simulate", plan, "--poisson", "--duration-s", LONG_S, "--load-multiple", multiple, "--json")
+    answer: dict[str, Any] = json.loads(sutler(*words, folder=folder))
+    return answer
+
+
+def means_of(simulated: dict[str, Any]) -> dict[str, float]:
+    """Of METRICS, over all requests of a simulation."""
+    (model,) = simulated["models"]
     return {metric: float(model[metric.removesuffix("_s")]["mean_s"]) for metric in METRICS}
+
+
+def percentiles_of(simulated: dict[str, Any], workload: str) -> dict[str, float]:
+    """METRICS at PERCENTILE, of the requests of one of LENGTHS."""
+    (mine,) = (one for one in simulated["workloads"] if one["workload"] == workload)
+    name = f"p{PERCENTILE}"
+    return {metric: float(mine[metric.removesuffix("_s")]["percentiles_s"][name]) for metric in METRICS}
 
 
 def means(served: Served) -> dict[str, float]:

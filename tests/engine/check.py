@@ -105,7 +105,7 @@ def _open(report: Report, found: accuracy.Measured, folder: Path) -> None:
         }
         _row(report, load, "measured, lowest to highest", {one: _span(span) for one, span in spans.items()})
         for name in ("calibrated", "shipped"):
-            answer = accuracy.simulated(folder / f"{name}.json", found.arrivals[load], folder)
+            answer = accuracy.means_of(accuracy.replayed(folder / f"{name}.json", found.arrivals[load], folder))
             _row(report, load, f"`simulate`, {name}", {one: _beside(answer[one], spans[one]) for one in answer})
             if name == "calibrated":
                 far = max(_off(answer[one], spans[one]) for one in answer)
@@ -120,14 +120,25 @@ def _percentiles(report: Report, found: accuracy.Measured, folder: Path, load: f
     )
     report.say("|---|---|---:|---:|---:|")
     arrivals = found.arrivals[load]
-    rate_rps = (len(arrivals) - 1) / arrivals[-1][0]
+    rate_rps = load * found.full_rps
+    same = accuracy.replayed(folder / "calibrated.json", arrivals, folder)
+    long = accuracy.at_random(folder / "calibrated.json", rate_rps, folder)
     for workload in LENGTHS:
         runs = [accuracy.at_percentile(run, arrivals, workload) for run in found.open[load]]
         spans = {one: [min(run[one] for run in runs), max(run[one] for run in runs)] for one in accuracy.METRICS}
         _row(report, workload, "measured, lowest to highest", {one: _span(span) for one, span in spans.items()})
-        near = {one: (low * high) ** 0.5 for one, (low, high) in spans.items()}
-        answer = accuracy.closed_form(folder, rate_rps, workload, near)
-        _row(report, workload, "closed form, calibrated", {one: _beside(answer[one], spans[one]) for one in answer})
+        mine = accuracy.percentiles_of(same, workload)
+        _row(report, workload, "`simulate`, the same arrivals", {one: _beside(mine[one], spans[one]) for one in mine})
+        steady = accuracy.percentiles_of(long, workload)
+        _row(
+            report,
+            workload,
+            f"`simulate`, {accuracy.LONG_S} s at random",
+            {one: _span([steady[one]]) for one in steady},
+        )
+        bound = accuracy.closed_form(folder, rate_rps, workload, steady)
+        beside = {one: _beside(bound[one], [steady[one]] * 2) for one in bound}
+        _row(report, workload, "closed form, beside that", beside)
 
 
 def _row(report: Report, first: object, what: str, cells: dict[str, str]) -> None:
