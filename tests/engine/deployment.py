@@ -17,8 +17,8 @@ from tests.service.running import Running, serving, settings, until
 
 NAME: Final = "tiny"
 WINDOW_S: Final = 20
-REQUESTS: Final = 110  # a few more than traffic is judged by
-SENT_RPS: Final = 2.4
+REQUESTS: Final = 110  # chosen: traffic is judged by 100
+SENT_RPS: Final = 2.0
 PLANNED_RPS: Final = 0.8
 
 
@@ -35,7 +35,7 @@ def _problem(model: Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: value for name, value in asked.items() if name != "budget_usd_per_hour"},
         "objective": {"kind": "min_cost"},
-        "limits": {"max_utilisation_fraction": 0.08},
+        "limits": {"max_utilisation_fraction": 0.1},
         "throughput": {"calibration": calibration},
     }
 
@@ -158,11 +158,11 @@ def show(
             yield from _benchmarked(next(iter(servers.values())), model, folder)
         site.read(servers)
         sent = send(_router(first, folder), servers, count=REQUESTS, seed=1)
-        second = site.plan(2)
         yield from site.saw(sent)
+        second = site.plan(2)
         yield True, f"revision 2: {site.reason()}"
         site.carry_out(second, servers, stack)
-        yield len(servers) == 2, "it rents a second core, whose script starts a second vLLM"
+        yield len(servers) > 1, f"it rents {len(servers)} cores, whose scripts start vLLM beside the first"
         site.read(servers)
         router = _router(second, folder)
         yield from _as_routed(router, send(router, servers, count=REQUESTS // 2, seed=2))
