@@ -13,8 +13,9 @@ from sutler.service.cli.terminal.background import in_background
 from sutler.service.cli.terminal.exits import guarded, refuse, say_all
 from sutler.service.cli.terminal.input import read_plan
 from sutler.service.cli.terminal.options import PlanFile
-from sutler.service.cli.terminal.output import check_target, deliver, write_file
+from sutler.service.cli.terminal.output import check_target, deliver
 from sutler.service.documents.errors import DocumentError
+from sutler.service.documents.writing import write_file
 from sutler.service.errors import Exit
 
 if TYPE_CHECKING:
