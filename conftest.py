@@ -1,6 +1,8 @@
 """A real PostgreSQL for every test process, made by the migrations; each test finds it empty."""
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import count
@@ -30,8 +32,11 @@ SLOW_FOLDERS: Final = (ROOT / "tests/service/faults", ROOT / "benchmarks/tests")
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles.
+# Tests start hundreds of processes, each of which would compile sutler anew where none may keep what it compiles; and
+# every run would rewrite the assertions of all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+gc.disable()  # a third of a collection of all tests would be searches for garbage, of which there is hardly any
 
 
 class ByService(LoadScopeScheduling):  # type: ignore[misc]
@@ -65,6 +70,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in SLOW_FOLDERS):
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no search for garbage looks at it again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server.run("CREATE DATABASE hostile")
         own = {"SUTLER_DATABASE_URL": server.url("hostile"), "SUTLER_CHANGES_PER_MINUTE": "1000000"}
         environment = settings(folder, **own, SUTLER_LONGEST_SOLVE_S="300")
-        keys = {name: made_key(environment, folder, "admin") for name in ("one", "other")}
+        keys = {name: made_key(environment, "admin") for name in ("one", "other")}
         with serving(folder, environment, "--require-key") as running:
             site = Site(running, server, keys)
             until(lambda: _is_ready(site))

@@ -38,6 +38,7 @@ def setting() -> Setting:
     return Setting(market, day, planner, speeds, speeds, terms, length_s=4800.0)
 
 
+@cache
 def first_fleet(multiple: float = 1.0) -> Fleet:
     made = setting()
     offers = left_over(made.market.offers(0.0), ())

@@ -1,14 +1,16 @@
 """Sutler's own policy in the simulated world: the service's looks, fed from it."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
+from benchmarks.day.fleet import Fleet
 from benchmarks.day.market import left_over
 from benchmarks.day.policies import NeverReplan
-from benchmarks.day.simulation import live
-from benchmarks.day.sutler import sutler_policy
+from benchmarks.day.simulation import Outcome, Setting, live
+from benchmarks.day.sutler import SutlerPolicy, sutler_policy
 from benchmarks.tests.replanning_builders import STEADY_S, setting
 from sutler.service.deployments.schemas import PolicyDocument
 
@@ -23,19 +25,24 @@ def test_it_begins_with_the_plan_for_the_mean_traffic() -> None:
     assert policy.plan.revision == 1
 
 
-def test_every_change_is_a_revision_with_its_reason_and_no_number_is_left_out() -> None:
+@cache
+def steady_day() -> tuple[Setting, SutlerPolicy, Fleet, Outcome]:
+    """Forty minutes under a policy that shrinks after ten, lived once: its fleet at first, and what came of it."""
     made = replace(setting(), length_s=STEADY_S)
     policy, first = sutler_policy(made, PolicyDocument(shrink_after_s=600.0))
-    outcome = live(made, policy, first)
+    return made, policy, first, live(made, policy, first)
+
+
+def test_every_change_is_a_revision_with_its_reason_and_no_number_is_left_out() -> None:
+    _, policy, _, outcome = steady_day()
     assert outcome.revisions == len(policy.reasons) == policy.plan.revision - 1 > 0
     assert all(reason for _, reason in policy.reasons)
 
 
 def test_a_fleet_for_twice_the_traffic_is_made_smaller_and_still_serves() -> None:
     """The day's mean is twice what its first forty minutes have."""
-    made = replace(setting(), length_s=STEADY_S)
-    policy, first = sutler_policy(made, PolicyDocument(shrink_after_s=600.0))
-    ours, theirs = live(made, policy, first), live(made, NeverReplan(first), first)
+    made, _, first, ours = steady_day()
+    theirs = live(made, NeverReplan(first), first)
     assert ours.usd < 0.9 * theirs.usd
     assert ours.served > 0.98 * ours.arrived
 

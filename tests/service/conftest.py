@@ -9,7 +9,7 @@ import pytest
 from sutler.service.db import embedded
 from sutler.service.settings import StoreSettings
 from tests.postgres import Server, a_folder
-from tests.service.running import Running, made_key, serving, settings
+from tests.service.running import Running, clear, made_key, serving, settings
 
 
 @pytest.fixture(autouse=True)
@@ -40,15 +40,19 @@ def private_store(own_settings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def service(postgres: Server) -> Iterator[Running]:
-    """All roles, on a database of their own; asks for a key, which the session carries, and may read engines here.
-
-    It takes seconds to start, so every test of this process that asks one asks this one, with names of its own.
-    """
+def one_service(postgres: Server) -> Iterator[Running]:
+    """All roles, on a database of their own; asks for a key, which the session carries, and may read engines here."""
     postgres.run("CREATE DATABASE service")
     others = {"SUTLER_DATABASE_URL": postgres.url("service"), "SUTLER_OUTGOING_NETWORKS": "127.0.0.0/8"}
     with a_folder() as folder:
         environment = settings(folder, **others)
-        key = made_key(environment, folder, "admin")
+        key = made_key(environment, "admin")
         with serving(folder, environment, "--require-key") as running:
             yield running.with_key(key)
+
+
+@pytest.fixture(scope="module")
+def service(one_service: Running) -> Iterator[Running]:
+    """It takes seconds to start, so every test of this process that asks one asks this one, with names of its own."""
+    yield one_service
+    clear(one_service.ask)

@@ -1,9 +1,10 @@
 """`sutler serve --role ...` from a process that has loaded the code once: a tenth of what starting Python anew costs.
 
-What is under test goes through the same command with the same arguments, in a process of its own. Tests of how sutler
-is started start it anew.
+What is under test goes through the same command with the same arguments, in a process of its own; also where it is a
+copy of the code, which PYTHONPATH names. Tests of how sutler is started start it anew.
 """
 
+import atexit
 import os
 import signal
 import socket
@@ -15,10 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from setproctitle import setproctitle
+
 from sutler.service.answering import packed, read
 from sutler.service.fork_server import MODULE, NUMBER, Request, asked
 
 ROOT: Final = Path(__file__).parents[2]
+WORKER: Final = "tests.service.loaded_worker"  # with what its solvers need
 
 
 class Fork:
@@ -27,11 +31,10 @@ class Fork:
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> None:
         link, far_link = socket.socketpair()
         role = arguments[arguments.index("--role") + 1]
-        request = Request(
-            " ".join(["sutler", *arguments]), f"{__name__}:become", f"sutler.service.processes.{role}", {}
-        )
+        needs = WORKER if role == "worker" else f"sutler.service.processes.{role}"
+        request = Request(" ".join(["sutler", *arguments]), f"{__name__}:become", needs, {})
         with far_link:
-            self._control = asked(_fork_server()[0], request, [far_link])
+            self._control = asked(_fork_server(environment["PYTHONPATH"])[0], request, [far_link])
         self._control.setblocking(True)
         self.pid = self._told()
         with link:
@@ -74,17 +77,24 @@ class Fork:
 
 
 @cache
-def _fork_server() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
-    """What it is asked by, and the process. It ends with this one, which alone can ask it."""
+def _fork_server(pythonpath: str) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """What it is asked by, and the process. It ends with this one."""
     asking, far = socket.socketpair()
     with far:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", MODULE, str(far.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=(far.fileno(),),
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([pythonpath, str(ROOT)]), "OPENBLAS_NUM_THREADS": "1"},
         )
+    atexit.register(_end, asking, process)
     return asking, process
+
+
+def _end(asking: socket.socket, process: "subprocess.Popen[bytes]") -> None:
+    """It ends as nobody is left who could ask."""
+    asking.close()
+    process.wait()
 
 
 def become(link: socket.socket) -> None:
@@ -98,7 +108,25 @@ def become(link: socket.socket) -> None:
     os.dup2(opened, 2)
     os.close(opened)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if arguments[arguments.index("--role") + 1] == "worker":
+        _fork_a_fork_server()
     from sutler.service.cli.app import app
 
     sys.argv = ["sutler", *arguments]
     app()
+
+
+def _fork_a_fork_server() -> None:
+    """For the worker that this process becomes: with all modules loaded; its own would load them anew."""
+    from sutler.service import fork_server
+    from sutler.service.processes import worker
+
+    asking, far = socket.socketpair()
+    if os.fork() == 0:
+        asking.close()
+        setproctitle(MODULE)
+        sys.argv = [MODULE, str(far.fileno())]
+        fork_server.main()
+    far.close()
+    run = worker.run
+    worker.run = lambda tell, _: run(tell, asking)

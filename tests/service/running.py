@@ -16,7 +16,9 @@ from typing import Any, Final
 
 import psutil
 import requests
+from typer.testing import CliRunner
 
+from sutler.service.cli.app import app
 from tests.service.builders import a_snapshot, an_offer
 from tests.service.forks import Fork
 
@@ -136,11 +138,12 @@ def settings(folder: Path, **others: str) -> dict[str, str]:
     }
 
 
-def made_key(environment: Mapping[str, str], folder: Path, scope: str, *options: str) -> str:
+def made_key(environment: Mapping[str, str], scope: str, *options: str) -> str:
     """As an operator makes one."""
-    command = [sys.executable, "-m", "sutler", "keys", "create", f"test {scope}", "--scope", scope, *options]
-    made = subprocess.run(command, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=True)
-    return made.stdout.strip()
+    command = ["keys", "create", f"test {scope}", "--scope", scope, *options]
+    done = CliRunner().invoke(app, command, env=environment, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout.strip()
 
 
 def a_market() -> dict[str, Any]:
@@ -164,7 +167,7 @@ def serving(
     log = folder / f"serve-{time.monotonic_ns()}.log"
     port: Sequence[str] = () if "--port" in arguments else ("--port", "0")
     words = ["serve", *port, *arguments]
-    if "--role" in arguments and sutler == PYTHON and _is_of_this_code(environment):
+    if "--role" in arguments and sutler == PYTHON:
         log.touch()
         running = Running(Fork(words, environment, folder, log), log)
     else:
@@ -189,16 +192,18 @@ def serving(
             running.process.wait()
 
 
-def _is_of_this_code(environment: Mapping[str, str]) -> bool:
-    """Whether what is started there is what was loaded here."""
-    return environment.get("PYTHONPATH", "").split(os.pathsep)[0] == str(ROOT)
-
-
 def answers(running: Running) -> bool:
     try:
         return running.get("/healthz", timeout=2).status_code == 200
     except requests.RequestException:
         return False
+
+
+def clear(ask: Callable[..., requests.Response]) -> None:
+    """Deletes all deployments: one that no test needs any more would be looked at again after every poll."""
+    while items := ask("GET", "/v1/deployments").json()["items"]:
+        for listed in items:
+            assert ask("DELETE", f"/v1/deployments/{listed['name']}").status_code == 204
 
 
 def finished(running: Running, url: str) -> dict[str, Any]:

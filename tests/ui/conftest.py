@@ -87,7 +87,7 @@ def a_scene(postgres: Server) -> Iterator[Scene]:
         environment.pop("SUTLER_PROVIDERS")
         environment.pop("SUTLER_FILE_PATH")
         open_url = opened.enter_context(playing(folder, environment, port=a_port()))
-        keys: dict[str, str] = {scope: made_key(environment, folder, scope) for scope in SCOPES}
+        keys: dict[str, str] = {scope: made_key(environment, scope) for scope in SCOPES}
         apis = [
             opened.enter_context(serving(folder, environment, "--role", "api", "--require-key")) for _ in range(2)
         ]

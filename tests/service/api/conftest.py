@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from requests import Response
 
 from sutler.service.web.caller import SCOPES
 from tests.postgres import Server, a_folder
-from tests.service.running import Running, made_key, serving, settings
+from tests.service.running import Running, clear, made_key, serving, settings
 
 MOST_BODY_BYTES: Final = 16_000_000  # more than is generated: a 413 does not count as a rejection there
 _numbers = count(1)
@@ -37,13 +38,13 @@ def guarding(postgres: Server, database: str, **others: str) -> Iterator[Guarded
     with a_folder() as folder:
         own = {"SUTLER_DATABASE_URL": postgres.url(database), "SUTLER_CHANGES_PER_MINUTE": "1000000"}
         environment = settings(folder, **own, **others)
-        keys: dict[str, str] = {scope: made_key(environment, folder, scope) for scope in SCOPES}
+        keys: dict[str, str] = {scope: made_key(environment, scope) for scope in SCOPES}
         with serving(folder, environment, "--require-key") as running:
             yield Guarded(running, keys)
 
 
 @pytest.fixture(scope="package")
-def guarded(postgres: Server) -> Iterator[Guarded]:
+def one_guarded(postgres: Server) -> Iterator[Guarded]:
     """Solves and waits are short, bodies small."""
     others = {
         "SUTLER_LONGEST_SOLVE_S": "1",
@@ -53,6 +54,13 @@ def guarded(postgres: Server) -> Iterator[Guarded]:
     }
     with guarding(postgres, "guarded", **others) as service:
         yield service
+
+
+@pytest.fixture
+def guarded(one_guarded: Guarded) -> Iterator[Guarded]:
+    """Without deployments."""
+    yield one_guarded
+    clear(partial(one_guarded.ask, "admin"))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill
 from tests.service.running import Running, finished, serving, settings, until
 
 KEY: Final = "a-cloud-s-secret"
-SLOW: Final = a_slow_problem(time_limit_s=15)
+SLOW: Final = a_slow_problem(time_limit_s=10)
 
 
 @pytest.fixture(scope="module")

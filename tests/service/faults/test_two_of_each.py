@@ -44,7 +44,7 @@ def cluster(postgres: Server) -> Iterator[Cluster]:
         "SUTLER_OUTGOING_NETWORKS": "127.0.0.0/8",
     }
     with a_scene(postgres, **others) as scene:
-        key = made_key(scene.environment, scene.folder, "admin")
+        key = made_key(scene.environment, "admin")
         one, other = apis = [scene.api("--require-key") for _ in range(2)]
         for api in apis:
             api.session.headers["Authorization"] = f"Bearer {key}"
@@ -121,7 +121,7 @@ def _several(rows: list[tuple[Any, ...]]) -> list[datetime] | None:
 
 
 def test_a_key_that_is_revoked_on_the_command_line_is_refused_by_both(cluster: Cluster) -> None:
-    key = made_key(cluster.scene.environment, cluster.scene.folder, "read")
+    key = made_key(cluster.scene.environment, "read")
     mine = {"headers": {"Authorization": f"Bearer {key}"}}
     assert [api.get("/v1/plans", **mine).status_code for api in cluster.both] == [200, 200]
     command = [sys.executable, "-m", "sutler", "keys", "revoke", key.split("_")[1]]
@@ -131,7 +131,7 @@ def test_a_key_that_is_revoked_on_the_command_line_is_refused_by_both(cluster: C
 
 def test_changes_at_both_count_against_one_limit(cluster: Cluster) -> None:
     assert cluster.one.put("/v1/deployments/limited", {"problem": CHAT}).status_code == 201
-    key = made_key(cluster.scene.environment, cluster.scene.folder, "plan")
+    key = made_key(cluster.scene.environment, "plan")
     mine = {"headers": {"Authorization": f"Bearer {key}"}}
     taken = refused = 0
     while not refused:

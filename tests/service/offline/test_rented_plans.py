@@ -37,9 +37,9 @@ def an_l40s(gpus: int = 1, **others: Any) -> dict[str, Any]:
 
 
 def a_rented_application(*offers: dict[str, Any], **others: Any) -> dict[str, Any]:
-    """Two models with 400 and 800 requests."""
+    """Two models with 100 and 200 requests."""
     usual = {
-        "models": [an_asker(count=400), an_asker("two", 800)],
+        "models": [an_asker(count=100), an_asker("two", 200)],
         "hardware": None,
         "market": {"offers": a_snapshot(*(offers or (an_l40s(1), an_l40s(2))))},
         "rental": {"start_up_s": START_UP_S},

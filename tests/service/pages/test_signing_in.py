@@ -168,7 +168,7 @@ def test_a_revoked_key_ends_its_sessions_and_processes_know_each_others(
 ) -> None:
     with a_folder() as folder:
         environment = settings(folder, SUTLER_DATABASE_URL=postgres.url(paged_database))
-        key = made_key(environment, folder, "read")
+        key = made_key(environment, "read")
         with serving(folder, environment, "--role", "api", "--require-key") as second:
             browser = Browser(paged.running.url, requests.Session())
             browser.post("/ui/sign-in", {"key": key})

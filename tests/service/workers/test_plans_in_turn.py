@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -10,7 +9,7 @@ from sqlalchemy import Engine, text
 
 from sutler.service.settings import StoreSettings
 from tests.service.builders import CHAT
-from tests.service.running import ROOT, made_key
+from tests.service.running import made_key
 from tests.service.webhooks.api import Api
 from tests.service.webhooks.office import Office
 
@@ -33,11 +32,11 @@ def asked(api: Api, *problems: dict[str, Any]) -> None:
 
 
 def test_no_key_fills_the_queue_alone(
-    engine: Engine, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: Engine, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUTLER_DATABASE_URL", empty_store.database_url or "")
     monkeypatch.setenv("SUTLER_MOST_WAITING_PLANS", "4")
-    keys = [made_key({**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path, "plan") for _ in range(2)]
+    keys = [made_key(os.environ, "plan") for _ in range(2)]
     with Office(engine) as office, Api(office) as api:
         answers = [
             api.ask_at("POST", "/plans", json=CHAT, headers={**ASYNC, "Authorization": f"Bearer {key}"})
@@ -65,10 +64,10 @@ def test_a_plan_that_may_take_long_waits_with_the_others(api: Api, engine: Engin
 
 
 def test_a_key_that_weighs_more_has_as_many_more_in_each_turn(
-    engine: Engine, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: Engine, empty_store: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUTLER_DATABASE_URL", empty_store.database_url or "")
-    key = made_key({**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path, "plan", "--weight", "2")
+    key = made_key(os.environ, "plan", "--weight", "2")
     with Office(engine) as office, Api(office) as api:
         for _ in range(5):
             headers = {**ASYNC, "Authorization": f"Bearer {key}"}

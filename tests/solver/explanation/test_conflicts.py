@@ -433,16 +433,16 @@ def test_where_time_runs_out_the_answer_still_has_an_entry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"),
+    ("rates", "seed", "count"),
     [
-        (1000, 3),
-        (3000, 4),
-        *(pytest.param(*long, marks=pytest.mark.slow) for long in ((0, 3), (None, 1))),
+        ("measured", 1000, 3),
+        ("measured", 3000, 4),
+        *(pytest.param(*long, marks=pytest.mark.slow) for long in (("measured", 0, 3), ("estimated", 40, 2))),
     ],
 )
-def test_granting_what_is_asked_for_is_enough_and_less_is_not(seed: int | None, count: int) -> None:
-    """Of measured rates, and without a seed of estimated ones. `python -m benchmarks.remedies` judges hundreds."""
-    problems = infeasible_problems(seed or 0, estimated=seed is None)
+def test_granting_what_is_asked_for_is_enough_and_less_is_not(rates: str, seed: int, count: int) -> None:
+    """`python -m benchmarks.remedies` judges hundreds."""
+    problems = infeasible_problems(seed, estimated=rates == "estimated")
     verdicts = [judged(problem) for problem in islice(problems, count)]
     for verdict in verdicts:
         assert verdict.conflicts
