@@ -20,6 +20,7 @@ from setproctitle import setproctitle
 
 from sutler.service.answering import packed, read
 from sutler.service.fork_server import MODULE, NUMBER, Request, asked
+from sutler.service.processes.heart import Tell
 
 ROOT: Final = Path(__file__).parents[2]
 WORKER: Final = "tests.service.loaded_worker"  # with what its solvers need
@@ -121,12 +122,16 @@ def _fork_a_fork_server() -> None:
     from sutler.service import fork_server
     from sutler.service.processes import worker
 
-    asking, far = socket.socketpair()
+    own, far = socket.socketpair()
     if os.fork() == 0:
-        asking.close()
+        own.close()
         setproctitle(MODULE)
         sys.argv = [MODULE, str(far.fileno())]
         fork_server.main()
     far.close()
-    run = worker.run
-    worker.run = lambda tell, _: run(tell, asking)
+    alone = worker.run
+
+    def run(tell: Tell, asking: socket.socket | None = None) -> None:
+        alone(tell, asking or own)
+
+    worker.run = run

@@ -1,6 +1,7 @@
 """The order of restarts: what is carried at each step, and that no order keeps more of the load."""
 
 from collections import Counter
+from functools import cache
 from itertools import permutations
 
 import numpy as np
@@ -99,19 +100,26 @@ def lowest(running: Counter[Engine], order: list[Turn], load_rps: dict[tuple[str
     for turn in order:
         for one in turn.stops:
             now.remove(one)
-        shares.append(min(by_single_engines(now, model, load_rps) for model in ("chat", "code")))
+        for model in ("chat", "code"):
+            own = sorted(one.rates_rps for one in now if one.model == model)
+            asked = tuple((name, rps) for (of, name), rps in load_rps.items() if of == model)
+            shares.append(by_single_engines(tuple(own), asked))
         now += turn.starts
     return min(shares)
 
 
-def by_single_engines(engines: list[Engine], model: str, load_rps: dict[tuple[str, str], float]) -> float:
-    own = [dict(one.rates_rps) for one in engines if one.model == model]
-    names = [name for of, name in load_rps if of == model]
+@cache  # many orders lead through the same engines
+def by_single_engines(
+    engines: tuple[tuple[tuple[str, float], ...], ...], asked: tuple[tuple[str, float], ...]
+) -> float:
+    """`engines`: of one model, the rates of each; `asked`: the load by name."""
+    own, load_rps = [dict(rates) for rates in engines], dict(asked)
+    names = list(load_rps)
     width = len(own) * len(names)
     equal = np.zeros((len(names), 1 + width))
     room = np.zeros((len(own), 1 + width))
     for row, name in enumerate(names):
-        equal[row, 0] = -load_rps[model, name]
+        equal[row, 0] = -load_rps[name]
         for k, rates in enumerate(own):
             equal[row, 1 + k * len(names) + row] = rates[name]
             room[k, 1 + k * len(names) + row] = 1.0
