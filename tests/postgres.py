@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,8 @@ import psycopg
 from sqlalchemy import make_url
 
 from sutler.service.db import embedded
+from sutler.service.db.store import open_store
+from sutler.service.settings import StoreSettings
 
 PATIENCE_S: Final = 60.0
 # Durability costs time and means nothing to a server that lives as long as a test run.
@@ -47,6 +50,10 @@ class Server:
             for statement in statements:
                 connection.execute(statement.encode())
 
+    def create(self, database: str) -> None:
+        """With all tables and no rows: a copy of one that the migrations made."""
+        self.run(f"CREATE DATABASE {database} TEMPLATE {_with_tables(self)}")
+
     def kill(self) -> None:
         """What the kernel does to a server when memory runs out."""
         os.kill(self.postmaster, signal.SIGKILL)
@@ -76,6 +83,14 @@ class Server:
             [str(program), "-w", "-D", str(self.folder), *arguments],
             check=True, capture_output=True, timeout=PATIENCE_S, **as_owner,  # type: ignore[call-overload]
         )  # fmt: skip
+
+
+@cache
+def _with_tables(server: Server) -> str:
+    """A database that nobody is connected to, else it could not be copied."""
+    server.run("CREATE DATABASE with_tables")
+    open_store(StoreSettings(data_dir=server.data_dir, database_url=server.url("with_tables"))).dispose()
+    return "with_tables"
 
 
 @contextmanager

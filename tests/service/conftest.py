@@ -42,7 +42,7 @@ def private_store(own_settings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.fixture(scope="session")
 def one_service(postgres: Server) -> Iterator[Running]:
     """All roles, on a database of their own; asks for a key, which the session carries, and may read engines here."""
-    postgres.run("CREATE DATABASE service")
+    postgres.create("service")
     others = {"SUTLER_DATABASE_URL": postgres.url("service"), "SUTLER_OUTGOING_NETWORKS": "127.0.0.0/8"}
     with a_folder() as folder:
         environment = settings(folder, **others)

@@ -34,7 +34,7 @@ class Guarded:
 @contextmanager
 def guarding(postgres: Server, database: str, **others: str) -> Iterator[Guarded]:
     """A service that asks for keys, on a database of its own; changes are unlimited."""
-    postgres.run(f"CREATE DATABASE {database}")
+    postgres.create(database)
     with a_folder() as folder:
         own = {"SUTLER_DATABASE_URL": postgres.url(database), "SUTLER_CHANGES_PER_MINUTE": "1000000"}
         environment = settings(folder, **own, **others)

@@ -27,7 +27,7 @@ FIRST_DAY: Final = "0001-01-01T00:00:00+14:00"  # a time that has no UTC
 @pytest.fixture(scope="module")
 def market(postgres: Server) -> Iterator[Running]:
     """An API on a market of two clouds that nobody polls any more; the cloud that is set up was never asked."""
-    postgres.run("CREATE DATABASE listed_market")
+    postgres.create("listed_market")
     url = postgres.url("listed_market")
     with a_folder() as folder:
         engine = open_store(StoreSettings(data_dir=folder, database_url=url))

@@ -60,7 +60,7 @@ class Scene:
 def a_scene(server: Server, **others: str) -> Iterator[Scene]:
     """All processes are stopped at the end."""
     database = f"scene_{next(_numbers)}"
-    server.run(f"CREATE DATABASE {database}")
+    server.create(database)
     with a_folder() as folder:
         environment = settings(folder, **{**DEAD_SOON, "SUTLER_DATABASE_URL": server.url(database), **others})
         scene = Scene(server, database, folder, environment)

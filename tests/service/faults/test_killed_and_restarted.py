@@ -31,7 +31,7 @@ class Site:
 
     def __init__(self, server: Server, folder: Path, stack: ExitStack, **others: str) -> None:
         self.name = f"faults_{next(_numbers)}"
-        server.run(f"CREATE DATABASE {self.name}")
+        server.create(self.name)
         self.server, self.folder, self._stack = server, folder, stack
         self.environment = settings(folder, **{**DEAD_SOON, "SUTLER_DATABASE_URL": server.url(self.name), **others})
 
