@@ -224,7 +224,7 @@ def test_the_exact_method_finds_the_optimum_inside_machines(seed: int, objective
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
-@for_each("seed", range(101, 141, 2), quick=8)
+@for_each("seed", [*range(101, 119, 2), *range(121, 143, 2)], quick=8)  # 119 has ten times as many fleets
 def test_the_exact_method_finds_the_optimum_where_most_can_only_hand_over_inside_machines(seed: int) -> None:
     problem = random_roles_problem(seed, OBJECTIVES[seed // 2 % len(OBJECTIVES)])
     offers = [

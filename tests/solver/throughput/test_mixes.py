@@ -104,7 +104,7 @@ def test_plans_are_better_for_them() -> None:
 
 
 @pytest.mark.slow
-@for_each("number", range(2))
+@for_each("number", [0, 1, 3])
 def test_dominance_drops_none_that_is_needed(number: int) -> None:
     problem = polytopes()[number].problem
     assert optimum(polytopes()[number]) == pytest.approx(optimum(polytope_of(problem, pruned=False)), rel=2e-3)
