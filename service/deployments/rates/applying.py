@@ -49,12 +49,17 @@ NAME: Final = "learnt"
 @dataclass(frozen=True, slots=True)
 class Known:
     """What there is to know of the layouts of a deployment: its models and GPUs, and the estimates that its problem
-    asks for."""
+    asks for. `engine`: the one that its calibration is of; None: each model's own."""
 
     models: Mapping[str, ServedModel]
     gpus: Mapping[str, Gpu]
     base: Calibration
+    engine: str | None
     plan: PlanDocument
+
+    def engine_of(self, model: ServedModel) -> str:
+        """The name of the factors that the model's rates are estimated by."""
+        return Roofline(self.base, self.engine).engine(model).name
 
 
 def known_of(problem: ProblemDocument, plan: PlanDocument, learnt: Learnt) -> Known:
@@ -66,8 +71,9 @@ def known_of(problem: ProblemDocument, plan: PlanDocument, learnt: Learnt) -> Kn
         except UnknownNameError:
             continue
     given = problem.throughput.calibration
-    base = calibration_of(given) if isinstance(given, CalibrationDocument) else shipped_calibration()
-    return Known(served_models(plan), gpus, base, plan)
+    own = calibration_of(given) if isinstance(given, CalibrationDocument) else None
+    engine = None if own is None else own.serves
+    return Known(served_models(plan), gpus, own or shipped_calibration(), engine, plan)
 
 
 def gathered_of(known: Known, learnt: Learnt, told: Sequence[Told], *, carried_out_s: float) -> Learnt:
@@ -118,26 +124,21 @@ def layout_key(replica: ReplicaDocument, known: Known) -> LayoutKey | str:
     if model.speculation is not None:
         return "it guesses tokens: how many are accepted is not known"
     served = model.at(replica.precision)
-    engine = Roofline(known.base, _engine_of(known)).engine(model).name
     return LayoutKey(
         model=replica.model,
         gpu=stage.gpu,
         tensor_parallel=stage.tensor_parallel,
         precision=served.precision,
         kv_precision=served.kv_precision,
-        engine=engine,
+        engine=known.engine_of(model),
     )
-
-
-def _engine_of(known: Known) -> str | None:
-    return known.base.serves if known.base.corrections is not None else None
 
 
 def learnt_calibration(known: Known, found: Learnt, now: datetime) -> CalibrationDocument | None:
     """The problem's estimates with what was learnt beside them, between LEAST_FASTER and MOST_FASTER times what they
     were; None where nothing was, or where models are of several engines: a calibration is of one."""
     placed = [(cell, point) for cell in found.known(now) if (point := _cell_point(known, cell)) is not None]
-    engines = {Roofline(known.base, _engine_of(known)).engine(model).name for model in known.models.values()}
+    engines = set(map(known.engine_of, known.models.values()))
     placed = [(cell, point) for cell, point in placed if {point.engine} == engines]
     if not placed:
         return None

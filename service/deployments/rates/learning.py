@@ -33,6 +33,7 @@ LEAST_NOISE: Final = 0.02  # of a cell: what the closed form of an operating poi
 ONE_STRETCH: Final = 0.1  # standard deviation of the error of a stretch, until some have shown their own
 CELLS_OCTAVES: Final = (0.5, 0.5, 1.0)  # input tokens, output tokens, requests in flight
 MOST_CELLS: Final = 60  # chosen: more layouts and sizes than a deployment has; the ones with the least evidence go
+MOST_SOURCES: Final = 2_000  # chosen: more than a deployment may have feeds
 LEAST_STRETCHES: Final = 3.0  # of a layout, before anything is learnt
 
 
@@ -183,7 +184,8 @@ def gathered(learnt: Learnt, told: Iterable[Told], layout_of: LayoutOf, errors_o
         if layout is None:
             going_on.pop(one.source, None)
             continue
-        layouts[one.source] = layout
+        layouts.pop(one.source, None)
+        layouts[one.source] = layout  # the newest last
         stretch = _longer(going_on.get(one.source), one, layout)
         going_on[one.source] = stretch
         if stretch.is_full:
@@ -199,7 +201,14 @@ def gathered(learnt: Learnt, told: Iterable[Told], layout_of: LayoutOf, errors_o
         cells[cell.place] = cell if before is None else _merged(before.at(cell.last_at), cell)
     kept = sorted(cells.values(), key=lambda cell: -cell.stretches)[:MOST_CELLS]
     until = max((one.ended_at for one in new), default=learnt.until)
-    changed = {"cells": tuple(kept), "until": until, "open": going_on, "layouts": layouts, "left_out": left_out}
+    going_on = {source: one for source, one in going_on.items() if until is None or one.last_at > until - LONGEST}
+    changed = {
+        "cells": tuple(kept),
+        "until": until,
+        "open": going_on,
+        "layouts": dict(list(layouts.items())[-MOST_SOURCES:]),
+        "left_out": left_out,
+    }
     return learnt.model_copy(update=changed)
 
 

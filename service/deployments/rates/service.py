@@ -71,9 +71,9 @@ async def shown(connection: AsyncConnection, deployment: Deployment, *, now: dat
     record = None if deployment.plan_id is None else await PLANS.find(connection, deployment.plan_id)
     if record is None or record.document is None:
         return found
-    problem = await with_calibration(connection, validate(ProblemDocument, deployment.problem))
     plan = await parsed(record.id, record.document)
     try:
+        problem = await with_calibration(connection, validate(ProblemDocument, deployment.problem))
         known = await asyncio.to_thread(known_of, problem, plan, learnt)
     except (DocumentError, InvalidProblemError):
         return found
