@@ -201,7 +201,7 @@ def _benchmarked(server: Server, model: Path, folder: Path) -> Iterator[tuple[bo
         ]
         words += ["--engine-version", "0.32.0+bench", "--problem", asked, "--json"]
         imported = sutler("profiles", "import", folder / f"bench-{name}-{clients}.json", *words, folder=folder)
-        rate = f"{saved['request_throughput']:.1f} requests/s of the clock on the wall"
+        rate = f"{saved['request_throughput']:.1f} requests/s in wall-clock time"
         kept = json.loads(imported)[0]["kept"]
         yield kept == 1, f"`vllm bench serve`, {name}, {clients} in flight: {rate}, imported"
 
