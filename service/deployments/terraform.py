@@ -215,7 +215,11 @@ def _command(replica: ReplicaDocument) -> list[str]:
     """
     if obstacle_of(replica) is not None:
         return []
-    arguments = {"served_model_name": replica.model, **dict(role_args(replica.role)), **replica.engine_args}
+    arguments = {
+        "served_model_name": replica.model,
+        **dict(role_args(replica.role, bends=False)),
+        **replica.engine_args,
+    }
     model = _text(arguments.pop("model", replica.model))
     if replica.engine == "sglang":
         pairs, program = sglang.arguments(arguments.items(), replica.role), [*sglang.COMMAND, "--model-path", model]

@@ -132,6 +132,8 @@ class OptionResource(Resource):
     """Engines to start anew on machines that stay."""
     replicas_recapped: int = 0
     """Replicas that run on with other power caps."""
+    replicas_bent: int = 0
+    """Replicas that run on in the other phase, prefill or decode, by routing alone."""
 
 
 class DecisionResource(Resource):

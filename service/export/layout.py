@@ -202,7 +202,9 @@ def _arguments(replica: ReplicaDocument) -> tuple[tuple[str, Value], ...]:
     sizes = {"tensor_parallel_size": replica.stages[0].tensor_parallel, "pipeline_parallel_size": len(replica.stages)}
     if replica.data_parallel > 1:
         sizes |= {"data_parallel_size": replica.data_parallel, "enable_expert_parallel": True}
-    return tuple({"served_model_name": replica.model, **sizes, **dict(role_args(replica.role)), **given}.items())
+    return tuple(
+        {"served_model_name": replica.model, **sizes, **dict(role_args(replica.role, bends=False)), **given}.items()
+    )
 
 
 def _processes(replica: ReplicaDocument, machines: Mapping[str, RentedMachine]) -> tuple[Process, ...]:

@@ -496,4 +496,5 @@ def _option(option: ReplanOption) -> OptionResource:
         machines_stopped=option.change.stopped,
         replicas_restarted=option.change.restarted,
         replicas_recapped=option.change.recapped,
+        replicas_bent=option.change.bent,
     )

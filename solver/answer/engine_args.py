@@ -4,6 +4,7 @@ https://docs.vllm.ai/en/latest/serving/engine_args.html
 """
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from sutler.solver.catalog.entries import usual_kv_precision
@@ -25,12 +26,13 @@ def engine_args(
     max_batch: int | None,
     role: Role = "aggregated",
     data_parallel: int = 1,
+    bends: bool = True,
 ) -> EngineArgs:
     """Arguments for one replica whose stages have these tensor-parallel degrees, by vLLM's names for every engine.
 
     vLLM has one tensor-parallel size for all stages: for unequal ones no sizes are given, and the plan's stages say
     what they are. `max_batch` None, as where rates were measured: what is simulated then. vLLM's max_num_seqs is of
-    each rank of attention (docs.vllm.ai/en/latest/serving/data_parallel_deployment).
+    each rank of attention (docs.vllm.ai/en/latest/serving/data_parallel_deployment). `bends`: as of `role_args`.
     """
     checkpoint = checkpoint_of(model)
     args: dict[str, str | int | float | bool] = {
@@ -58,7 +60,7 @@ def engine_args(
     elif model.spec is not None:
         longest = max(workload.input_tokens + workload.output_tokens for workload in model.workloads)
         args["max_model_len"] = min(model.spec.max_context_tokens, _next_power_of_two(2 * longest))
-    return (*args.items(), *role_args(role))
+    return (*args.items(), *role_args(role, bends=bends))
 
 
 def _speculative_config(speculation: Speculation) -> str:
@@ -73,19 +75,31 @@ def checkpoint_of(model: ServedModel) -> str | None:
     return model.spec.checkpoint(model.precision) if model.spec else None
 
 
-def role_args(role: Role) -> EngineArgs:
+def role_args(role: Role, *, bends: bool) -> EngineArgs:
     """What a replica of one phase needs besides: how it hands keys and values over, or takes them.
 
     https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html; `kv_role` is for readers, since NixlConnector
     leaves it to the proxy who prefills and who decodes. A transfer that fails is an error, not a prefill where
-    answers are written.
+    answers are written. `bends`: the engine is started alike for both phases, so that it can change its phase without
+    a restart; plans of versions before say instead what each was started for.
     """
     if role == "aggregated":
         return ()
-    kv_role = {"prefill": "kv_producer", "decode": "kv_consumer"}[role]
+    kv_role = "kv_both" if bends else {"prefill": "kv_producer", "decode": "kv_consumer"}[role]
     transfer = f'{{"kv_connector":"NixlConnector","kv_role":"{kv_role}","kv_load_failure_policy":"fail"}}'
-    limit = (("max_num_batched_tokens", STEP_TOKENS),) if role == "prefill" else ()
+    limit = (("max_num_batched_tokens", STEP_TOKENS),) if bends or role == "prefill" else ()
     return (*limit, ("kv_transfer_config", transfer))
+
+
+def bends(role: Role, engine: str, args: Mapping[str, str | int | float | bool]) -> bool:
+    """Whether a running engine prefills or decodes by what is sent to it: vLLM's that sends and receives.
+
+    SGLang is started for one phase (`--disaggregation-mode`); an engine that guesses tokens, for decoding.
+    """
+    transfer = args.get("kv_transfer_config")
+    if role == "aggregated" or engine == "sglang" or "speculative_config" in args or not isinstance(transfer, str):
+        return False
+    return bool(json.loads(transfer).get("kv_role") == "kv_both")
 
 
 def engine_env(layers: tuple[int, ...]) -> tuple[tuple[str, str], ...]:

@@ -287,7 +287,7 @@ class _Run:
                     self.options.append(relaid)
             if changed is not None and not is_none:
                 self.options.append(changed)
-        elif changed.change.restarted or changed.change.recapped:
+        elif not is_none:
             self.options.append(replace(changed, kind="relayout"))
 
     def _change(self, kind: OptionKind, steady: SteadyProblem, relaxation: Relaxation) -> ReplanOption | None:

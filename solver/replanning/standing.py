@@ -7,10 +7,12 @@ With the fleet fixed, what it carries under a given routing is a ratio, and the 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Final
 
 import numpy as np
 
 from sutler.solver.answer.describe import DescribedFleet, as_split, describe
+from sutler.solver.answer.engine_args import bends
 from sutler.solver.answer.packing import PackedReplica, Pin, PinnedReplica, Placement
 from sutler.solver.answer.routing import Routing, is_in_proportion, route
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
@@ -18,6 +20,7 @@ from sutler.solver.candidates.engines import ANY_LAYOUT
 from sutler.solver.candidates.enumerate import (
     AGGREGATED,
     DECODE,
+    PREFILL,
     Candidates,
     Pipeline,
     candidates_of_pipelines,
@@ -32,9 +35,11 @@ from sutler.solver.market.supply import Supply, build_supply
 from sutler.solver.plan import KvTransfer, Rental, Replica, Route
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.rows import Polytope, build_polytope
-from sutler.solver.problem import Problem, ServedModel
+from sutler.solver.problem import Problem, Role, ServedModel
 from sutler.solver.throughput.mixes import mixes_of, most_columns
 from sutler.solver.verify.view import is_measured, offer_key
+
+OTHER_PHASE: Final[dict[Role, Role]] = {"prefill": "decode", "decode": "prefill"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +145,9 @@ class StandingCandidates:
     """One candidate per replica, by model, on the supply of a problem: the operating point at its cap that suits the
     requests best that it is given.
 
-    `others`: the same engines at their other points, and under every other power cap, which `nvidia-smi -pl` sets
-    while they run. `able` [replicas, V]: the columns of rates that some point of each admits.
+    `others`: the same engines at their other points, under every other power cap, which `nvidia-smi -pl` sets while
+    they run, and in the other phase for models that are `bending` (by index): their replicas of one phase take either
+    by routing. `able` [replicas, V]: the columns of rates that some point of each admits.
     """
 
     supply: Supply
@@ -149,6 +155,7 @@ class StandingCandidates:
     replicas: tuple[Replica, ...]
     others: Candidates
     able: BoolArray
+    bending: frozenset[int] = frozenset()
 
 
 def standing_fleet(problem: Problem, standing: StandingDeployment, found: StandingCandidates) -> StandingFleet | None:
@@ -182,6 +189,7 @@ def standing_candidates(problem: Problem, standing: StandingDeployment) -> Stand
         [supply.pool_at(index, start + machine) for machine in range(rental.count)]
         for index, start, rental in zip(offers, first, standing.rentals, strict=True)
     ]
+    bending: set[int] = set()
     parts, others, replicas, able = [], [], [], [np.zeros((0, most_columns(problem)), dtype=np.bool_)]
     for index, model in enumerate(problem.models):
         members = [replica for replica in standing.replicas if replica.model == model.name]
@@ -192,12 +200,22 @@ def standing_candidates(problem: Problem, standing: StandingDeployment) -> Stand
             parts.append(found.take(suited))
             others.append(found.take(np.setdiff1d(np.arange(len(found)), suited)))
             able.append(np.stack([(found.rps[owner == at] > 0).any(axis=0) for at in range(len(members))]))
-            recapped = _under_other_caps(problem, model, pipelines)
-            if recapped:
-                others.append(candidates_of_pipelines(problem, supply, index, recapped)[0])
+            if _bend(members):
+                bending.add(index)
+                pipelines += [
+                    replace(one, role=OTHER_PHASE[one.role]) for one in pipelines if one.role in OTHER_PHASE
+                ]
+            otherwise = _not_as_they_run(problem, model, pipelines, len(members))
+            if otherwise:
+                others.append(candidates_of_pipelines(problem, supply, index, otherwise)[0])
             replicas += members
     return StandingCandidates(
-        supply, joined(parts, problem), tuple(replicas), joined(others, problem), np.concatenate(able)
+        supply,
+        joined(parts, problem),
+        tuple(replicas),
+        joined(others, problem),
+        np.concatenate(able),
+        frozenset(bending),
     )
 
 
@@ -326,12 +344,22 @@ def _pipeline(
     return Pipeline(stages, one_piece, replica.role, power_cap, batch, ranks, size, replica.precision)
 
 
-def _under_other_caps(problem: Problem, model: ServedModel, pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """The pipelines under every other cap, each once. What GPUs do under a cap is only known of estimates."""
+def _bend(members: Sequence[Replica]) -> bool:
+    """Whether a model's replicas of one phase take the other by routing alone. Replicas of one layout are not told
+    apart where fleets are sought, so one that cannot holds for all."""
+    apart = [replica for replica in members if replica.role != "aggregated"]
+    return bool(apart) and all(bends(one.role, one.engine, dict(one.engine_args)) for one in apart)
+
+
+def _not_as_they_run(
+    problem: Problem, model: ServedModel, pipelines: Sequence[Pipeline], running: int
+) -> list[Pipeline]:
+    """The pipelines under every cap, each once, without those that run, the first so many. What GPUs do under a cap
+    is only known of estimates."""
     is_estimated = not problem.measured_only and model.spec is not None
     caps = [cap for cap in power_cap_fractions(problem) if cap == 1 or is_estimated]
     others = [replace(one, power_cap_fraction=cap) for one in pipelines for cap in caps]
-    return [one for one in dict.fromkeys(others) if one not in pipelines]
+    return [one for one in dict.fromkeys((*pipelines, *others)) if one not in pipelines[:running]]
 
 
 def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
@@ -341,12 +369,13 @@ def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
     return [(cap, tuple(point), *engine) for cap, point, engine in zip(caps, points, engines, strict=True)]
 
 
-def engines_of(candidates: Candidates) -> list[tuple[object, ...]]:
+def engines_of(candidates: Candidates, bending: frozenset[int] = frozenset()) -> list[tuple[object, ...]]:
     """What candidates have in common that need no other engine: model, role, stages, pieces, sequences at most and
-    precision."""
+    precision. Of models that are `bending`, both phases are one role."""
     of = candidates
+    role = np.where(np.isin(of.model, list(bending)) & (of.role == PREFILL), DECODE, of.role)
     layouts = (of.pool, of.tensor_parallel, of.layers, of.one_piece, of.data_parallel, of.piece_size)
-    columns = np.column_stack([of.model, of.role, *layouts, of.max_batch, of.precision])
+    columns = np.column_stack([of.model, role, *layouts, of.max_batch, of.precision])
     return [tuple(row) for row in columns.tolist()]
 
 

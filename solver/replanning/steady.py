@@ -9,7 +9,8 @@
 The relaxation of this bounds what any change can bring. The fleet itself is sought over the candidates that the
 relaxation finds promising: what it is proven against is the optimum without any switching cost, which plans state as
 their bound. The first phase leaves the restarts out; the second, near its answer, has for every running engine
-columns of its own, one per power cap, that cost no restart and together have as many replicas as run.
+columns of its own, one per power cap and per phase that it can take, that cost no restart and together have as many
+replicas as run.
 """
 
 from collections.abc import Sequence
@@ -69,7 +70,8 @@ class SteadyProblem:
     """The polytope over all candidates, those that run included, and what changes cost in it.
 
     replicas: those that run; of_replica [replicas]: the candidate of each
-    engine [V]: the last V candidates are the running engines under every power cap; equal numbers: the same engine
+    engine [V]: the last V candidates are the running engines under every power cap and, where they bend, in either
+        phase; equal numbers: the same engine
     least: what no change is cheaper than, of the smallest model over the fastest line, where something starts
     least_alone: the same where nothing does, so that what stops has nothing to wait for
     """
@@ -148,7 +150,7 @@ def steady_problem(
         polytope=polytope,
         replicas=found.replicas,
         of_replica=len(enumerated) + variant[: len(found.candidates)],
-        engine=_distinct(engines_of(variants)),
+        engine=_distinct(engines_of(variants, found.bending)),
         charges=charges.times(per_hour),
         usd_per_unit=_usd_per_unit(problem, switching, usd_per_watt),
         least=least.times(per_hour),
@@ -444,16 +446,21 @@ def _pins(
 ) -> list[tuple[PinnedReplica, str]]:
     """The places of the running replicas, as replicas of the columns that cost no restart, with their names.
 
-    Those of an engine go to the caps that it is to have, as far as they can to their own.
+    Those of an engine go to the caps and phases that it is to have, as far as they can to their own.
     """
     wanted = np.zeros(len(wide.candidates), dtype=np.int64)
     wanted[allocation.candidate] = allocation.replicas
     wanted = wanted[kept_from:]
     now = steady.of_replica - (len(steady.polytope.candidates) - len(steady.engine))
     becomes = np.full(len(now), -1, dtype=np.int64)
-    for own in (True, False):
+    role = steady.polytope.candidates.role[steady.variants]
+    for nearness in (3, 2, 1):
         for replica in np.flatnonzero(becomes < 0):
-            alike = [now[replica]] if own else np.flatnonzero(steady.engine == steady.engine[now[replica]])
+            own = now[replica]
+            near = (steady.engine == steady.engine[own]).astype(np.int64)
+            near += near * (role == role[own])
+            near[own] = 3
+            alike = np.flatnonzero(near >= nearness)
             variant = next((v for v in alike if wanted[v] > 0), -1)
             becomes[replica] = variant
             wanted[variant] -= variant >= 0

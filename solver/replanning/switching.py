@@ -66,7 +66,8 @@ class Switching:
 class FleetChange:
     """What a plan changes about the fleet: machines started and stopped, engines started anew, and what that costs.
 
-    `ready_s`: until the last of it serves. `recapped`: replicas that run on with other power caps, at no cost.
+    `ready_s`: until the last of it serves. At no cost, replicas run on: `recapped`, with other power caps; `bent`, in
+    the other phase, which is a change of routing for engines that both send and receive keys and values.
     """
 
     started: int
@@ -75,15 +76,21 @@ class FleetChange:
     usd: float
     ready_s: float
     recapped: int = 0
+    bent: int = 0
 
     @property
     def is_none(self) -> bool:
-        return self.started == self.stopped == self.restarted == self.recapped == 0
+        return self.started == self.stopped == self.restarted == self.recapped == self.bent == 0
 
     @property
     def is_of_caps(self) -> bool:
         """Whether power caps are all that changes."""
-        return self.recapped > 0 and self.started == self.stopped == self.restarted == 0
+        return self.recapped > 0 and self.started == self.stopped == self.restarted == self.bent == 0
+
+    @property
+    def is_of_phases(self) -> bool:
+        """Whether all that changes, besides power caps, is which phase replicas take."""
+        return self.bent > 0 and self.started == self.stopped == self.restarted == 0
 
 
 def change_of(problem: Problem, standing: StandingDeployment, plan: Plan, switching: Switching) -> FleetChange:
@@ -113,6 +120,7 @@ def change_of(problem: Problem, standing: StandingDeployment, plan: Plan, switch
         usd=start_usd + stop_usd + restart_usd,
         ready_s=max(ready_s, switching.restart_s if anew else 0.0),
         recapped=sum(r.id in running and _caps(r) != _caps(running[r.id]) for r in plan.replicas),
+        bent=sum(r.id in running and r.role != running[r.id].role for r in plan.replicas),
     )
 
 

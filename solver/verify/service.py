@@ -238,17 +238,21 @@ def _wrong_engine(view: PlanView, replica: Replica, sustained: Sustained) -> Ite
     checkpoint = checkpoint_of(view.served(replica))
     if replica.checkpoint != checkpoint:
         yield f"{path}.checkpoint: {replica.checkpoint!r}, expected {checkpoint!r}"
-    arguments = engine_args(
-        view.served(replica),
-        tensor_parallel=tuple(stage.tensor_parallel for stage in replica.stages),
-        max_batch=replica.max_batch,
-        role=replica.role,
-        data_parallel=replica.data_parallel,
+    arguments, earlier = (
+        engine_args(
+            view.served(replica),
+            tensor_parallel=tuple(stage.tensor_parallel for stage in replica.stages),
+            max_batch=replica.max_batch,
+            role=replica.role,
+            data_parallel=replica.data_parallel,
+            bends=bends,
+        )
+        for bends in (True, False)  # plans of versions before name one phase
     )
     environment = engine_env(tuple(stage.layers or 0 for stage in replica.stages))
     if replica.engine_env != environment:
         yield f"{path}.engine_env: {replica.engine_env!r}, expected {environment!r}"
-    if [*map(_typed, replica.engine_args)] != [*map(_typed, arguments)]:
+    if [*map(_typed, replica.engine_args)] not in ([*map(_typed, arguments)], [*map(_typed, earlier)]):
         yield f"{path}.engine_args: {replica.engine_args!r}, expected {arguments!r}"
 
 

@@ -97,10 +97,13 @@ class _Fleets:
 
     def going(self) -> dict[str, Engine]:
         """The engines of the earlier plan that do not run on, by key."""
-        alike = {self.new.signatures[key]: self.engine(key) for key in self.new.replicas}
+        alike = {
+            (self.new.signatures[key], part.replica.role): self.engine(key) for key, part in self.new.replicas.items()
+        }
         staying = set(self.matching.engines.values())
         return {
-            key: alike.get(self.old.signatures[key]) or _engine(part, self.old_rates_rps[part.replica.id])
+            key: alike.get((self.old.signatures[key], part.replica.role))
+            or _engine(part, self.old_rates_rps[part.replica.id])
             for key, part in self.old.replicas.items()
             if key not in staying
         }

@@ -82,6 +82,7 @@ def _kept(change: OfferChange, before: KeyedFleet, after: KeyedFleet, matching: 
     running = _replicas_on(after, change.kept.keys)
     restart = [key for key in running if key not in matching.engines]
     recapped = _recapped(change, before, after, matching)
+    bent = {role: _ids(after, keys) for role, keys in _bent(running, before, after, matching).items()}
     reason = words.kept(
         goes_on=_ids(after, (key for key in running if key in matching.engines)),
         restart=_ids(after, restart),
@@ -89,14 +90,28 @@ def _kept(change: OfferChange, before: KeyedFleet, after: KeyedFleet, matching: 
         paid=change.paid,
         now=change.kept.prices,
         recapped=recapped,
+        bent=bent,
     )
     return KeptMachines(
         **_offer(change, change.kept),
         reason=reason,
-        phase=REROUTE if restart or recapped else None,
+        phase=REROUTE if restart or recapped or bent else None,
         replicas=_ids(after, running),
         restart=_ids(after, restart),
     )
+
+
+def _bent(
+    running: Iterable[str], before: KeyedFleet, after: KeyedFleet, matching: Matching
+) -> dict[tuple[str, str], list[str]]:
+    """The replicas whose engine runs on in another role, by (role, role before)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for key in running:
+        if key in matching.engines:
+            roles = after.replicas[key].replica.role, before.replicas[matching.engines[key]].replica.role
+            if roles[0] != roles[1]:
+                found.setdefault(roles, []).append(key)
+    return found
 
 
 def _recapped(change: OfferChange, before: KeyedFleet, after: KeyedFleet, matching: Matching) -> int:

@@ -12,11 +12,12 @@ from typing import Final
 
 from sutler.service.deployments.diff.stable_ids import KeyedMachine, KeyedReplica, keyed
 from sutler.service.documents.plan import PlanDocument
+from sutler.solver.answer.engine_args import bends
 
 Signature = str
 """What an engine is: equal for engines of which one can stand in for the other."""
-Contents = tuple[tuple[int, Signature], ...]
-"""The replicas that run on one machine alone, each with its GPUs."""
+Contents = tuple[tuple[int, Signature, str], ...]
+"""The replicas that run on one machine alone, each with its GPUs, its engine and its role."""
 
 # A running engine with another of these serves as well: limits of its steps, which not all plans state; a context
 # that may only be longer. Sizes are those of the stages.
@@ -103,10 +104,16 @@ class _Pairing:
         wanted = sorted(_spanning(self.after), key=lambda key: (key not in self.before.replicas, key))
         for key in wanted:
             alike = candidates[self.after.signatures[key]]
-            for other in sorted(alike, key=lambda other: (other != key, other)):
+            for other in self._nearest_first(key, alike):
                 if self._stand_in(key, other):
                     alike.remove(other)
                     break
+
+    def _nearest_first(self, key: str, alike: Iterable[str]) -> list[str]:
+        """The same key, then the same role."""
+        return sorted(
+            alike, key=lambda other: (other != key, _role(self.after, key) != _role(self.before, other), other)
+        )
 
     def _stand_in(self, key: str, other: str) -> bool:
         """Pairs the machines of two equal replicas, if that fits what is paired already."""
@@ -154,18 +161,25 @@ def _by_contents(fleet: KeyedFleet, machines: Iterable[str]) -> dict[Contents, l
 
 def _contents(fleet: KeyedFleet, machine: str) -> Contents:
     local = (key for key in fleet.on.get(machine, ()) if len(set(fleet.replicas[key].machines)) == 1)
-    return tuple(sorted((_gpus(fleet.replicas[key]), fleet.signatures[key]) for key in local))
+    return tuple(sorted((_gpus(fleet.replicas[key]), fleet.signatures[key], _role(fleet, key)) for key in local))
+
+
+def _role(fleet: KeyedFleet, key: str) -> str:
+    return fleet.replicas[key].replica.role
 
 
 def _gpus(replica: KeyedReplica) -> int:
     return sum(stage.gpus for stage in replica.replica.stages)
 
 
-def _distance(left: Contents, right: Contents) -> tuple[int, int]:
-    """The more GPUs' worth of replicas in common, the nearer; among those, the fewer others."""
-    common = Counter(left) & Counter(right)
-    others = (Counter(left) | Counter(right)) - common
-    return -sum(gpus * count for (gpus, _), count in common.items()), others.total()
+def _distance(left: Contents, right: Contents) -> tuple[int, int, int]:
+    """The more GPUs' worth of engines in common, the nearer; among those, the fewer others, then the more that keep
+    their role."""
+    mine, theirs = (Counter((gpus, engine) for gpus, engine, _ in side) for side in (left, right))
+    common = mine & theirs
+    others = (mine | theirs) - common
+    as_they_are = Counter(left) & Counter(right)
+    return -sum(gpus * count for (gpus, _), count in common.items()), others.total(), -as_they_are.total()
 
 
 def _same_first(mine: list[str], theirs: list[str]) -> list[tuple[str, str]]:
@@ -180,12 +194,14 @@ def _engines(before: KeyedFleet, after: KeyedFleet, pairing: _Pairing) -> dict[s
     found = dict(pairing.spanning)
     for machine, other in pairing.machines.items():
         theirs = [key for key in before.on.get(other, ()) if _is_local(before, key)]
-        for key in after.on.get(machine, ()):
+        here = after.on.get(machine, ())
+        kinds = {(before.signatures[key], _role(before, key)) for key in theirs}
+        for key in sorted(here, key=lambda key: (after.signatures[key], _role(after, key)) not in kinds):
             alike = (
                 [k for k in theirs if before.signatures[k] == after.signatures[key]] if _is_local(after, key) else []
             )
             if alike:
-                found[key] = key if key in alike else alike[0]
+                found[key] = min(alike, key=lambda k: (k != key, _role(before, k) != _role(after, key)))
                 theirs.remove(found[key])
     return {key: other for key, other in found.items() if _serves(before.replicas[other], after.replicas[key])}
 
@@ -211,4 +227,5 @@ def _signature(replica: KeyedReplica) -> str:
     settings = sorted((name, value) for name, value in document.engine_args.items() if name not in adjustable)
     engine = "vllm" if document.engine == "any-layout" else document.engine  # vLLM starts what it can of those
     ranks = (document.data_parallel, document.expert_parallel)
-    return repr((document.model, document.role, engine, stages, ranks, settings, sorted(document.engine_env.items())))
+    role = "either phase" if bends(document.role, document.engine, document.engine_args) else document.role
+    return repr((document.model, role, engine, stages, ranks, settings, sorted(document.engine_env.items())))

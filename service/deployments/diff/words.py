@@ -1,6 +1,6 @@
 """Why each part of a diff is there, in words for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 MOST_NAMED: Final = 3  # chosen: a reason stays one line
@@ -15,14 +15,20 @@ def kept(
     paid: Sequence[float],
     now: Sequence[float],
     recapped: int,
+    bent: Mapping[tuple[str, str], Sequence[str]],
 ) -> str:
     """Says why machines are kept.
 
     `goes_on` and `restart` are replicas; `found` machines are held but were in no plan; prices are per machine;
-    `recapped` machines get other power caps."""
+    `recapped` machines get other power caps; `bent`: of those that go on, the replicas in another role, by (role,
+    role before)."""
     parts = []
-    if goes_on:
-        parts.append(f"serves {named(goes_on)} as before")
+    as_before = [name for name in goes_on if not any(name in names for names in bent.values())]
+    if as_before:
+        parts.append(f"serves {named(as_before)} as before")
+    for (role, before), names in bent.items():
+        verb = "takes" if len(names) == 1 else "take"
+        parts.append(f"{named(names)} {verb} {role} instead of {before}, by routing")
     if restart:
         parts.append(f"to serve {named(restart)}, started anew")
     if not goes_on and not restart:

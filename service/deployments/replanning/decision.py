@@ -112,6 +112,8 @@ def _what(keep: ReplanOption, best: ReplanOption) -> str:
         return "no machine at all"
     if best.change.is_of_caps:
         return "other power caps on what runs"
+    if best.change.is_of_phases:
+        return "other phases for what runs, by routing alone,"
     return "fewer of these machines" if best.kind == "relayout" and best.change.stopped else _WORDS[best.kind]
 
 

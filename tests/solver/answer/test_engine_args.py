@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sutler.solver.answer.engine_args import engine_args
+from sutler.solver.answer.engine_args import bends, engine_args
 from sutler.solver.catalog import load_models
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.problem import Role, ServedModel, Speculation, Workload
@@ -58,18 +58,28 @@ def test_guesses_are_told_to_whoever_writes_tokens() -> None:
         assert (json.loads(str(args["speculative_config"])) == told) if is_told else "speculative_config" not in args
 
 
-@pytest.mark.parametrize(("role", "kv_role"), [("prefill", "kv_producer"), ("decode", "kv_consumer")])
-def test_a_replica_of_one_phase_is_started_as_usual_and_hands_over(role: Role, kv_role: str) -> None:
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_replica_of_one_phase_is_started_as_usual_and_sends_and_receives(role: Role) -> None:
     plain = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=64))
-    del plain["max_num_batched_tokens"]
     args = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=64, role=role))
     assert {name: args[name] for name in plain} == plain
     assert json.loads(str(args["kv_transfer_config"])) == {
         "kv_connector": "NixlConnector",
-        "kv_role": kv_role,
+        "kv_role": "kv_both",
         "kv_load_failure_policy": "fail",
     }
-    assert args.get("max_num_batched_tokens") == (2048 if role == "prefill" else None)
+    assert bends(role, "vllm", args)
+    assert not bends(role, "sglang", args)
+
+
+@pytest.mark.parametrize(
+    ("role", "kv_role", "limit"), [("prefill", "kv_producer", 2048), ("decode", "kv_consumer", None)]
+)
+def test_an_engine_of_a_version_before_was_started_for_its_phase(role: Role, kv_role: str, limit: int | None) -> None:
+    args = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=64, role=role, bends=False))
+    assert json.loads(str(args["kv_transfer_config"]))["kv_role"] == kv_role
+    assert args.get("max_num_batched_tokens") == limit
+    assert not bends(role, "vllm", args)
 
 
 @pytest.mark.parametrize(

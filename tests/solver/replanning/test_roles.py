@@ -201,6 +201,68 @@ def test_a_decode_replica_that_is_lost_is_started_again_and_the_others_go_on() -
     assert sum(transfer.fraction for transfer in option.plan.kv_transfers) == pytest.approx(1.0)
 
 
+def a_mix(prompts_rps: float, answers_rps: float) -> Problem:
+    """A machine prefills 1 rps of long prompts or 4 of others, and decodes 1 rps of long answers or 4 of others."""
+    prefill, decode = {"prompts": 1.0, "answers": 4.0}, {"prompts": 4.0, "answers": 1.0}
+    rows = [measured("a", prefill, role="prefill"), measured("a", decode, role="decode")]
+    workloads = [a_workload("prompts", demand=prompts_rps), a_workload("answers", demand=answers_rps)]
+    return a_problem(
+        objective="min_cost",
+        models=[a_model(*workloads)],
+        offers=[an_offer("a", offer_id="a-1", available=9, site="s", **NETWORK)],
+        rows=rows,
+        search=Search(disaggregation="only"),
+    )
+
+
+def as_started_before(plan: Plan) -> Plan:
+    """The plan of a version that starts engines for one phase, and limits the steps of prefill alone."""
+    roles = {"prefill": "kv_producer", "decode": "kv_consumer"}
+    replicas = []
+    for replica in plan.replicas:
+        args = dict(replica.engine_args)
+        args["kv_transfer_config"] = str(args["kv_transfer_config"]).replace("kv_both", roles[replica.role])
+        if replica.role == "decode":
+            del args["max_num_batched_tokens"]
+        replicas.append(replace(replica, engine_args=tuple(args.items())))
+    return replace(plan, replicas=tuple(replicas))
+
+
+def test_another_mix_is_first_answered_by_roles_where_that_carries_it() -> None:
+    """From 2 rps of long prompts to 2 of long answers: of three machines one takes the other phase."""
+    plan, changed = solve(a_mix(1.9, 0.05)), a_mix(0.05, 1.9)
+    assert sorted(roles_of(plan).values()) == ["decode", "prefill", "prefill"]
+    found = considered(changed, plan, switching=SLOW)
+    assert not found.keep.carries
+    option = found.options[-1]
+    assert (option.kind, option.carries) == ("relayout", True)
+    change = option.change
+    assert (change.started, change.stopped, change.restarted, change.bent) == (0, 0, 0, 1)
+    assert (change.usd, change.ready_s) == (0.0, 0.0)
+    assert sorted(roles_of(option.plan).values()) == ["decode", "decode", "prefill"]
+    assert roles_of(option.plan).keys() == roles_of(plan).keys()
+    assert option.plan is not None
+    running = {replica.id: replica.engine_args for replica in plan.replicas}
+    assert all(running[replica.id] == replica.engine_args for replica in option.plan.replicas)
+
+
+def test_engines_started_for_one_phase_start_anew_for_the_other() -> None:
+    plan = as_started_before(solve(a_mix(1.9, 0.05)))
+    assert verify(a_mix(1.9, 0.05), plan) == ()
+    assert [option.kind for option in considered(a_mix(1.9, 0.05), plan, switching=SLOW).options] == ["keep"]
+    change = considered(a_mix(0.05, 1.9), plan, switching=SLOW).options[-1].change
+    assert change.bent == 0
+    assert change.restarted + change.started > 0
+    assert change.usd > 0
+
+
+def test_more_load_than_roles_carry_is_met_with_machines_and_the_others_go_on() -> None:
+    option = considered(a_mix(0.05, 2.9), solve(a_mix(1.9, 0.05)), switching=SLOW).options[-1]
+    assert option.carries
+    assert (option.change.started, option.change.restarted) == (1, 0)
+    assert option.change.bent > 0
+
+
 def test_an_engine_with_another_role_is_another_engine() -> None:
     """Nothing more is for rent: of three that decode and one that prefills the last machine is lost."""
     problem = a_case(demand_rps=2.0, available=3)

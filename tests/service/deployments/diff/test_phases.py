@@ -9,6 +9,8 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.documents.plan import KvTransferDocument, PlanDocument
+from sutler.solver.answer.engine_args import role_args
+from sutler.solver.problem import Role
 from tests.service.deployments.diff.fleets import On, a_fleet, a_machine, a_replica, a_route
 from tests.service.deployments.test_terraform import misfits, state, values
 from tests.service.export.plans import in_two_phases, plan_of
@@ -113,6 +115,55 @@ def test_a_plan_that_hands_over_for_the_first_time_says_where_to() -> None:
     }
     back = {change.key: change.reason for change in changed(in_phases(1.0), a_fleet(revision=2)).reroute}
     assert back["chat/long-short/decode"] == "nothing of it is handed over any more"
+
+
+def on_four(roles: str, *, bend: bool = True, revision: int = 1) -> PlanDocument:
+    """A machine of 4 GPUs for each letter: p prefills, d decodes; started for either or for the one phase."""
+    replicas = []
+    for number, letter in enumerate(roles):
+        role: Role = "prefill" if letter == "p" else "decode"
+        replica = a_replica(f"chat-{number}", On(0, number), role=role)
+        args = {**replica.engine_args, **dict(role_args(role, bends=bend))}
+        replicas.append(replica.model_copy(update={"engine_args": args, "sustained_rps": {"long-short": 1.0}}))
+    prefill = [one.id for one in replicas if one.role == "prefill"]
+    return a_fleet(
+        a_machine("1", count=len(roles)),
+        replicas=tuple(replicas),
+        routing=(a_route({name: 1 / len(prefill) for name in prefill}),),
+        revision=revision,
+    )
+
+
+def test_an_engine_that_sends_and_receives_takes_the_other_phase_by_routing() -> None:
+    diff = changed(on_four("ppd"), on_four("pdd", revision=2))
+    [kept] = diff.keep
+    assert (kept.restart, kept.phase) == ((), 2)
+    assert kept.reason.startswith("serves chat-")
+    assert kept.reason.endswith(" takes decode instead of prefill, by routing")
+    assert [(step.phase, step.restart) for step in diff.capacity] == [(1, ()), (2, ()), (3, ())]
+    assert [change.moved_fraction for change in diff.reroute] == [pytest.approx(0.5)]
+
+
+def test_as_many_engines_as_can_keep_their_phase() -> None:
+    """Machines of one offer are interchangeable, whichever the plan names first."""
+    for before, after in (("ppd", "dpp"), ("pdpd", "ddpp")):
+        [kept] = changed(on_four(before), on_four(after, revision=2)).keep
+        assert "by routing" not in kept.reason
+        assert (kept.restart, kept.phase) == ((), None)
+
+
+@pytest.mark.parametrize(("was", "becomes"), [(False, False), (False, True)])
+def test_an_engine_started_for_one_phase_starts_anew_for_the_other(was: bool, becomes: bool) -> None:
+    [kept] = changed(on_four("ppd", bend=was), on_four("pdd", bend=becomes, revision=2)).keep
+    assert len(kept.restart) == (3 if becomes else 1)
+    assert "by routing" not in kept.reason
+
+
+def test_an_engine_that_sends_and_receives_is_started_so() -> None:
+    for one in values(on_four("pd"))["replicas"].values():
+        words = one["command"]
+        assert json.loads(words[words.index("--kv-transfer-config") + 1])["kv_role"] == "kv_both"
+        assert words[words.index("--max-num-batched-tokens") + 1] == "2048"
 
 
 def test_a_replica_that_changes_its_role_is_started_anew() -> None:

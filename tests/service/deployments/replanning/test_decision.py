@@ -64,6 +64,12 @@ def test_power_caps_are_called_so_where_nothing_else_changes() -> None:
     assert found.reason == "other power caps on what runs gains 0.80 $/h"
 
 
+def test_other_phases_are_called_so_where_no_machine_or_engine_changes() -> None:
+    change = FleetChange(0, 0, 0, 0.0, 0.0, bent=1)
+    found = decided(keep(), refleet(0.4, benefit_usd_per_hour=0.8, change=change))
+    assert found.reason == "other phases for what runs, by routing alone, gains 0.80 $/h"
+
+
 @pytest.mark.parametrize(("least_gain_fraction", "kind"), [(0.09, "refleet"), (0.11, "keep"), (0.0, "refleet")])
 def test_the_least_gain_is_a_share_of_what_the_fleet_costs_within_the_horizon(
     least_gain_fraction: float, kind: str
