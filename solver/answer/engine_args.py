@@ -102,6 +102,15 @@ def bends(role: Role, engine: str, args: Mapping[str, str | int | float | bool])
     return bool(json.loads(transfer).get("kv_role") == "kv_both")
 
 
+def either_phase(role: Role, args: Mapping[str, str | int | float | bool]) -> Mapping[str, str | int | float | bool]:
+    """The arguments with which the same engine of one phase is started for either: those of versions before name one,
+    which NixlConnector does not heed."""
+    transfer = args.get("kv_transfer_config")
+    if role == "aggregated" or not isinstance(transfer, str):
+        return args
+    return {**args, **dict(role_args(role, bends=True))}
+
+
 def engine_env(layers: tuple[int, ...]) -> tuple[tuple[str, str], ...]:
     """Environment of one replica: its layer split where that is not even (VLLM_PP_LAYER_PARTITION, docs.vllm.ai)."""
     if len(layers) == 1 or 0 in layers or len(set(layers)) == 1:

@@ -12,7 +12,7 @@ from typing import Final
 
 from sutler.service.deployments.diff.stable_ids import KeyedMachine, KeyedReplica, keyed
 from sutler.service.documents.plan import PlanDocument
-from sutler.solver.answer.engine_args import bends
+from sutler.solver.answer.engine_args import bends, either_phase
 
 Signature = str
 """What an engine is: equal for engines of which one can stand in for the other."""
@@ -211,7 +211,10 @@ def _is_local(fleet: KeyedFleet, replica: str) -> bool:
 
 
 def _serves(running: KeyedReplica, wanted: KeyedReplica) -> bool:
-    """Whether the running engine's context is long enough."""
+    """Whether the running engine has the wanted role or takes it by routing, and a context that is long enough."""
+    engine = running.replica
+    if engine.role != wanted.replica.role and not bends(engine.role, engine.engine, engine.engine_args):
+        return False
     has, needs = (part.replica.engine_args.get("max_model_len") for part in (running, wanted))
     return has == needs or (isinstance(has, int) and isinstance(needs, int) and has >= needs)
 
@@ -223,9 +226,11 @@ def _signature(replica: KeyedReplica) -> str:
         (offer_of(machine), places[machine], stage.tensor_parallel, stage.layers)
         for machine, stage in zip(replica.machines, document.stages, strict=True)
     ]
+    # Engines of versions before were started for one phase by name alone, and go on in it.
+    either = either_phase(document.role, document.engine_args)
     adjustable = ADJUSTABLE if document.max_batch else ADJUSTABLE | {"max_num_seqs"}  # of measured rates: no matter
-    settings = sorted((name, value) for name, value in document.engine_args.items() if name not in adjustable)
+    settings = sorted((name, value) for name, value in either.items() if name not in adjustable)
     engine = "vllm" if document.engine == "any-layout" else document.engine  # vLLM starts what it can of those
     ranks = (document.data_parallel, document.expert_parallel)
-    role = "either phase" if bends(document.role, document.engine, document.engine_args) else document.role
+    role = "either phase" if bends(document.role, document.engine, either) else document.role
     return repr((document.model, role, engine, stages, ranks, settings, sorted(document.engine_env.items())))
