@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -139,9 +140,10 @@ def settings(folder: Path, **others: str) -> dict[str, str]:
 
 
 def made_key(environment: Mapping[str, str], scope: str, *options: str) -> str:
-    """As an operator makes one."""
+    """As an operator makes one; in a thread of its own, since a test may run within an event loop."""
     command = ["keys", "create", f"test {scope}", "--scope", scope, *options]
-    done = CliRunner().invoke(app, command, env=environment, catch_exceptions=False)
+    with ThreadPoolExecutor(1) as alone:
+        done = alone.submit(CliRunner().invoke, app, command, env=environment, catch_exceptions=False).result()
     assert done.exit_code == 0, done.output
     return done.stdout.strip()
 
