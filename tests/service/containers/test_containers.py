@@ -181,4 +181,4 @@ def test_a_container_that_is_stopped_ends_well_and_in_its_time(up: Up, role: str
 
 def is_at_work(running: Running, role: str) -> bool:
     """The worker once it has its solver, the scheduler once it says what it polls."""
-    return bool(running.children()) if role == "worker" else "polling" in running.said()
+    return bool(running.titled("sutler solver")) if role == "worker" else "polling" in running.said()
