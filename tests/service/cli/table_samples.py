@@ -10,8 +10,14 @@ from rich.console import RenderableType
 from sutler.adapters.base import Poll
 from sutler.service.cli.views.deployments import decisions_view, holdings_view, list_view
 from sutler.service.cli.views.market import history_view, outlook_view, poll_view, providers_view
-from sutler.service.cli.views.traffic import traffic_view
+from sutler.service.cli.views.traffic import rates_view, traffic_view
 from sutler.service.deployments.holdings.schemas import HoldingDocument, HoldingsResource
+from sutler.service.deployments.rates.schemas import (
+    LearntLayoutResource,
+    LearntPointResource,
+    RatesResource,
+    UnlearntResource,
+)
 from sutler.service.deployments.schemas import CurrentPlanResource, DeploymentSummary
 from sutler.service.deployments.traffic.schemas import (
     ModelTrafficResource,
@@ -153,3 +159,34 @@ def traffic() -> Parts:
         workloads=[workload],
     )
     return traffic_view(TrafficResource(deployment="chat", models=[model]), NOW)
+
+
+def rates() -> Parts:
+    span: dict[str, Any] = {"first_at": NOW - timedelta(hours=1), "last_at": NOW, "cached_fraction": 0.0}
+    points = [
+        LearntPointResource(
+            input_tokens=size,
+            output_tokens=300,
+            in_flight=load,
+            faster=0.7,
+            low=low,
+            high=0.75,
+            stretches=5.2,
+            **span,
+        )
+        for size, load, low in ((3000, 15, 0.66), (512, 52, 0.61))
+    ]
+    layout = LearntLayoutResource(
+        model="chat",
+        gpu="rtx-pro-6000-server",
+        tensor_parallel=2,
+        precision="fp8",
+        kv_precision="bf16",
+        engine="vllm",
+        is_known=True,
+        beside_plan=0.71,
+        points=points,
+    )
+    left = UnlearntResource(replica="chat-7", why="its GPUs are capped")
+    found: dict[str, Any] = {"since": None, "until": NOW, "left_out": 0, "layouts": [layout], "not_learnt": [left]}
+    return rates_view(RatesResource(deployment="chat", applied=False, **found))

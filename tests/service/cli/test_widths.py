@@ -107,6 +107,7 @@ VIEWS: Final[Mapping[str, Callable[[], Parts]]] = {
     "decisions": table_samples.decisions,
     "holdings": table_samples.holdings,
     "traffic": table_samples.traffic,
+    "rates": table_samples.rates,
     "offline_plan": lambda: offline_plan_view(planned_small()),
 }
 
