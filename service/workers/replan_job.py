@@ -24,7 +24,6 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.holdings.lives_repository import losses
 from sutler.service.deployments.holdings.repository import counts, documents_of, machines_by_key, reported
 from sutler.service.deployments.holdings.schemas import HoldingDocument
-from sutler.service.deployments.rates.applying import with_learnt
 from sutler.service.deployments.rates.service import lesson
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.avoiding import REMEMBERED
@@ -60,7 +59,7 @@ from sutler.service.documents.problem import ProblemDocument
 from sutler.service.documents.validation import validate
 from sutler.service.plans import repository as plans
 from sutler.service.plans.resources import SERVES
-from sutler.service.profiles.references import with_calibration
+from sutler.service.profiles.references import replaced, with_calibration
 from sutler.service.simulation.questions import ValidationQuestion
 from sutler.service.translation.from_plan import issue_plan
 from sutler.service.translation.mapping import mapped
@@ -161,7 +160,9 @@ class Looker:
             known = await asyncio.to_thread(self.market.known, rented)
         lead = timedelta(seconds=policy.startup_s + policy.drain_s)
         facts = Facts(
-            problem=with_learnt(problem, learning.calibration) if policy.learn_rates else problem,
+            problem=replaced(problem, learning.calibration)
+            if policy.learn_rates and learning.calibration
+            else problem,
             planned=planned,
             plan=plan,
             issued_at=watched.issued_at,

@@ -7,7 +7,7 @@ in an M/G/infinity queue is Poisson), so that requests of an engine with b in fl
 loop of b + 1. Of that the roofline says how long they should take.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -114,7 +114,9 @@ def learnt(
         least_band = calibration.priors.engine_band
     if known is not None and known.engine == engine:
         own, least_band, readings = known.points, known.least_band, readings + known.runs
-        shifted = [_class_shift(gpu, points, calibration, of_class) for gpu, _, _ in own.labels]
+        gpus = {**load_gpus(), **{point.gpu.slug: point.gpu for point in points}}
+        classes = {slug: calibration.gpu_class(gpu).name for slug, gpu in gpus.items()}
+        shifted = [of_class.get(classes.get(gpu, ""), 0.0) for gpu, _, _ in own.labels]
         log2, spread = np.concatenate([own.log2, places.log2]), np.concatenate([own.spread, places.spread])
         places = RunPoints(log2, (*own.labels, *places.labels), spread)
         left = np.concatenate([known.share * known.errors - np.array(shifted), left])
@@ -140,14 +142,6 @@ def _faster(one: GpuClass, log_faster: float) -> GpuClass:
     return replace(
         one, compute=one.compute * faster, bandwidth=one.bandwidth * faster, overhead=one.overhead / faster
     )
-
-
-def _class_shift(
-    slug: str, points: Sequence[OperatingPoint], calibration: Calibration, of_class: Mapping[str, float]
-) -> float:
-    """By how much the class of a GPU was moved that a calibration's own run names."""
-    gpu = {**load_gpus(), **{point.gpu.slug: point.gpu for point in points}}.get(slug)
-    return 0.0 if gpu is None else of_class.get(calibration.gpu_class(gpu).name, 0.0)
 
 
 def _log_rates(points: Sequence[OperatingPoint], calibration: Calibration) -> FloatArray:

@@ -1,11 +1,11 @@
 """From what was learnt to rates: a calibration of the deployment's own, within bounds, and how far a plan is from it.
 Pure.
 
-Flow: learning.py -> Learnt -> with_learnt, shifts (here) -> translation/to_problem.py, replanning/drift.py.
+Flow: learning.py -> Learnt -> learn (here) -> Lesson -> translation/to_problem.py, replanning/drift.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import exp, log, nan
 from typing import Any, Final
@@ -31,7 +31,6 @@ from sutler.service.documents.validation import validate
 from sutler.service.translation.calibrations import calibration_of, fitted_parts
 from sutler.service.translation.names import names_of
 from sutler.service.translation.to_plan import gpus_of, roofline_of, served_models
-from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.factors import Calibration, shipped_calibration
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.errors import InvalidProblemError, UnknownNameError
@@ -49,13 +48,15 @@ NAME: Final = "learnt"
 @dataclass(frozen=True, slots=True)
 class Known:
     """What there is to know of the layouts of a deployment: its models and GPUs, and the estimates that its problem
-    asks for. `engine`: the one that its calibration is of; None: each model's own."""
+    asks for. `engine`: the one that its calibration is of; None: each model's own. `layouts`: of the replicas of the
+    plan that holds, by id, or why nothing is learnt of one."""
 
     models: Mapping[str, ServedModel]
     gpus: Mapping[str, Gpu]
     base: Calibration
     engine: str | None
     plan: PlanDocument
+    layouts: Mapping[str, LayoutKey | str] = field(default_factory=dict)
 
     def engine_of(self, model: ServedModel) -> str:
         """The name of the factors that the model's rates are estimated by."""
@@ -73,7 +74,10 @@ def known_of(problem: ProblemDocument, plan: PlanDocument, learnt: Learnt) -> Kn
     given = problem.throughput.calibration
     own = calibration_of(given) if isinstance(given, CalibrationDocument) else None
     engine = None if own is None else own.serves
-    return Known(served_models(plan), gpus, own or shipped_calibration(), engine, plan)
+    known = Known(served_models(plan), gpus, own or shipped_calibration(), engine, plan)
+    measured = {one.replica for one in plan.evidence if one.source == "measured"}
+    layouts = {one.id: _layout(one, known, is_measured=one.id in measured) for one in plan.replicas}
+    return replace(known, layouts=layouts)
 
 
 def gathered_of(known: Known, learnt: Learnt, told: Sequence[Told], *, carried_out_s: float) -> Learnt:
@@ -92,15 +96,14 @@ def _layouts(known: Known, learnt: Learnt, carried_out_s: float) -> LayoutOf:
     """What an engine is taken for: the layout of the replica that its feed names, or of all of the model's where they
     are alike. Where the plan has it for another than before, engines are believed to be it once the plan can have
     been carried out."""
-    by_replica = {replica.id: layout_key(replica, known) for replica in known.plan.replicas}
     by_model: dict[str, set[LayoutKey | str]] = {}
     for replica in known.plan.replicas:
-        by_model.setdefault(replica.model, set()).add(by_replica[replica.id])
+        by_model.setdefault(replica.model, set()).add(known.layouts[replica.id])
     settled_at = known.plan.created_at + timedelta(seconds=carried_out_s)
 
     def layout_of(one: Told) -> LayoutKey | None:
         alike = by_model.get(one.model, set())
-        found = by_replica.get(one.replica) if one.replica else next(iter(alike)) if len(alike) == 1 else None
+        found = known.layouts.get(one.replica) if one.replica else next(iter(alike)) if len(alike) == 1 else None
         if not isinstance(found, LayoutKey) or found.model != one.model:
             return None
         before = learnt.layouts.get(one.source)
@@ -110,8 +113,7 @@ def _layouts(known: Known, learnt: Learnt, carried_out_s: float) -> LayoutOf:
     return layout_of
 
 
-def layout_key(replica: ReplicaDocument, known: Known) -> LayoutKey | str:
-    """The layout of a replica, or why nothing is learnt of such."""
+def _layout(replica: ReplicaDocument, known: Known, *, is_measured: bool) -> LayoutKey | str:
     model, stage = known.models[replica.model], replica.stages[0]
     if replica.role != "aggregated":
         return f"it is a {replica.role} replica: only those that do both are learnt from"
@@ -119,7 +121,7 @@ def layout_key(replica: ReplicaDocument, known: Known) -> LayoutKey | str:
         return "it has several stages or ranks: a calibration is of one"
     if stage.power_cap_watts is not None:
         return "its GPUs are capped"
-    if model.spec is None or any(e.source == "measured" for e in known.plan.evidence if e.replica == replica.id):
+    if model.spec is None or is_measured:
         return "its rates are measured ones (throughput.table)"
     if model.speculation is not None:
         return "it guesses tokens: how many are accepted is not known"
@@ -144,7 +146,8 @@ def learnt_calibration(known: Known, found: Learnt, now: datetime) -> Calibratio
         return None
     cells, points = [cell for cell, _ in placed], [point for _, point in placed]
     before = corrected_errors(points, known.base)
-    errors = before + bounded(np.array([cell.error for cell in cells]) - before)
+    moved = np.array([cell.error for cell in cells]) - before
+    errors = before + np.clip(moved, log(LEAST_FASTER), log(MOST_FASTER))
     noise = np.array([cell.noise for cell in cells])
     readings = round(sum(cell.stretches for cell in cells))
     calibration = learnt(points, errors, noise, known.base, name=NAME, readings=readings)
@@ -157,7 +160,7 @@ def learnt_calibration(known: Known, found: Learnt, now: datetime) -> Calibratio
             "created_at": max(cell.last_at for cell in cells),
             "sutler": VERSION,
             "engine_versions": (),
-            "runs": readings if calibration.corrections is None else calibration.corrections.runs,
+            "runs": calibration.corrections.runs if calibration.corrections else 0,
             "layer_times": 0,
             "before": None,
             "after": None,
@@ -165,19 +168,6 @@ def learnt_calibration(known: Known, found: Learnt, now: datetime) -> Calibratio
             **fitted_parts(calibration),
         },
     )
-
-
-def bounded(errors: FloatArray) -> FloatArray:
-    """Errors as far as they are followed."""
-    return np.clip(errors, log(LEAST_FASTER), log(MOST_FASTER))
-
-
-def with_learnt(problem: ProblemDocument, calibration: CalibrationDocument | None) -> ProblemDocument:
-    """The problem planned with what was learnt."""
-    if calibration is None:
-        return problem
-    throughput = problem.throughput.model_copy(update={"calibration": calibration})
-    return problem.model_copy(update={"throughput": throughput})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +188,7 @@ class Shift:
 
 def shifts(known: Known, found: Learnt, calibration: CalibrationDocument, now: datetime) -> list[Shift]:
     """How far the plan's rates are from what was learnt, by layout, where it was tried."""
-    used = {layout_key(replica, known) for replica in known.plan.replicas}
+    used = set(known.layouts.values())
     now_by, then_by = calibration_of(calibration), roofline_of(known.plan).calibration
     by_layout: dict[LayoutKey, list[tuple[Cell, OperatingPoint]]] = {}
     for cell in found.known(now):
@@ -247,11 +237,13 @@ def _point(known: Known, of: Cell | Stretch, sizes: Sizes, residence_s: float) -
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What is known with the newest readings: the calibration of it, and how far the plan is from that."""
+    """What is known with the newest readings: the calibration of it, and how far the plan is from that.
+    `not_learnt`: by replica of the plan, why nothing can be."""
 
     learnt: Learnt
     calibration: CalibrationDocument | None = None
     shifts: tuple[Shift, ...] = ()
+    not_learnt: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -278,4 +270,5 @@ def learn(
     learnt = gathered_of(known, learnt, told, carried_out_s=policy.carry_out_s)
     calibration = learnt_calibration(known, learnt, now)
     moved = () if calibration is None else tuple(shifts(known, learnt, calibration, now))
-    return Lesson(learnt, calibration, moved)
+    not_learnt = {replica: why for replica, why in known.layouts.items() if isinstance(why, str)}
+    return Lesson(learnt, calibration, moved, not_learnt)

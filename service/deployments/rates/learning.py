@@ -13,7 +13,7 @@ more than MOST_WEIGHT requests.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import exp, hypot, log, log2, sqrt
+from math import hypot, log, log2, sqrt
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -249,11 +249,6 @@ def remembered(stored: dict[str, Any]) -> Learnt:
         return Learnt.model_validate(stored)
     except ValidationError:
         return Learnt()
-
-
-def faster(error: float) -> float:
-    """A speed, as a multiple of the estimate."""
-    return exp(error)
 
 
 def _place(input_tokens: float, output_tokens: float, in_flight: float) -> tuple[int, ...]:

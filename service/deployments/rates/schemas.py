@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from math import exp
 
 from sutler.service.deployments.rates.applying import SURE, Shift
-from sutler.service.deployments.rates.learning import Cell, LayoutKey, Learnt, faster
+from sutler.service.deployments.rates.learning import Cell, LayoutKey, Learnt
 from sutler.service.web.resource import Resource
 
 
@@ -108,7 +109,7 @@ def _layout(
 
 def _point(cell: Cell) -> LearntPointResource:
     shared = ("input_tokens", "output_tokens", "in_flight", "cached_fraction", "stretches", "first_at", "last_at")
-    low, high = (faster(cell.error + sign * SURE * cell.noise) for sign in (-1, 1))
+    low, high = (exp(cell.error + sign * SURE * cell.noise) for sign in (-1, 1))
     return LearntPointResource(
-        faster=faster(cell.error), low=low, high=high, **{name: getattr(cell, name) for name in shared}
+        faster=exp(cell.error), low=low, high=high, **{name: getattr(cell, name) for name in shared}
     )

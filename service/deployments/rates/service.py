@@ -9,15 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit
 from sutler.service.deployments.rates import repository
-from sutler.service.deployments.rates.applying import (
-    Known,
-    Lesson,
-    known_of,
-    layout_key,
-    learn,
-    learnt_calibration,
-    shifts,
-)
+from sutler.service.deployments.rates.applying import Lesson, learn
 from sutler.service.deployments.rates.learning import Learnt, remembered
 from sutler.service.deployments.rates.schemas import RatesResource, layout_resources, unlearnt_resources
 from sutler.service.deployments.repository import Deployment, touch
@@ -30,7 +22,6 @@ from sutler.service.plans.parsed import parsed
 from sutler.service.plans.repository import PLANS
 from sutler.service.profiles.references import with_calibration
 from sutler.service.web.caller import Caller
-from sutler.solver.errors import InvalidProblemError
 
 LOOKED_BACK: Final = timedelta(hours=1)  # chosen: of what was told before anything was learnt
 
@@ -74,20 +65,15 @@ async def shown(connection: AsyncConnection, deployment: Deployment, *, now: dat
     plan = await parsed(record.id, record.document)
     try:
         problem = await with_calibration(connection, validate(ProblemDocument, deployment.problem))
-        known = await asyncio.to_thread(known_of, problem, plan, learnt)
-    except (DocumentError, InvalidProblemError):
+    except DocumentError:  # its calibration is gone: looks say so
         return found
-    why = _unlearnt(known)
-    calibration = await asyncio.to_thread(learnt_calibration, known, learnt, now)
-    moved = () if calibration is None else await asyncio.to_thread(shifts, known, learnt, calibration, now)
-    layouts = layout_resources(learnt, tuple(moved), now)
-    return found.model_copy(update={"layouts": layouts, "not_learnt": unlearnt_resources(why)})
-
-
-def _unlearnt(known: Known) -> dict[str, str]:
-    """Of which replicas nothing is learnt, and why."""
-    found = {replica.id: layout_key(replica, known) for replica in known.plan.replicas}
-    return {replica: why for replica, why in found.items() if isinstance(why, str)}
+    known = await asyncio.to_thread(learn, learnt, (), problem, plan, policy, now)
+    return found.model_copy(
+        update={
+            "layouts": layout_resources(known.learnt, known.shifts, now),
+            "not_learnt": unlearnt_resources(known.not_learnt),
+        }
+    )
 
 
 async def forget(connection: AsyncConnection, deployment: Deployment, caller: Caller, *, now: datetime) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from sutler.service.deployments.rates.applying import NOTHING, Lesson, learn, with_learnt
+from sutler.service.deployments.rates.applying import NOTHING, Lesson, learn
 from sutler.service.deployments.rates.learning import Learnt, Told
 from sutler.service.deployments.schemas import PolicyDocument
 from sutler.service.documents.calibration import CalibrationDocument
@@ -137,12 +137,3 @@ def test_other_estimates_forget_what_was_learnt_beside_the_old_ones(slow: Slow) 
     assert isinstance(known.calibration, CalibrationDocument)
     throughput = {"calibration": known.calibration.model_dump(mode="json", by_alias=True)}
     assert lesson_of(problem, plan, [], known.learnt, throughput=throughput).learnt.cells == ()
-
-
-def test_the_problem_itself_is_not_changed(slow: Slow) -> None:
-    problem, plan, readings = slow
-    document = problem_document(problem)
-    changed = with_learnt(document, lesson_of(problem, plan, readings).calibration)
-    assert document.throughput.calibration is None
-    assert changed.throughput.calibration is not None
-    assert with_learnt(document, None) is document
