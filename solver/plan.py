@@ -121,6 +121,12 @@ class Replica:
     checkpoint: str | None = None
     sustained_rps: tuple[WorkloadRate, ...] = ()
 
+    @property
+    def started_for_sequences(self) -> int | None:
+        """What its engine takes at once on all ranks, by its arguments; None where they do not say it."""
+        per_rank = dict(self.engine_args).get("max_num_seqs")
+        return None if per_rank is None else int(per_rank) * self.data_parallel
+
 
 @dataclass(frozen=True, slots=True)
 class Share:

@@ -32,7 +32,8 @@ def engine_args(
 
     vLLM has one tensor-parallel size for all stages: for unequal ones no sizes are given, and the plan's stages say
     what they are. `max_batch` None, as where rates were measured: what is simulated then. vLLM's max_num_seqs is of
-    each rank of attention (docs.vllm.ai/en/latest/serving/data_parallel_deployment). `bends`: as of `role_args`.
+    each rank of attention (docs.vllm.ai/en/latest/serving/data_parallel_deployment). `bends`: as of `role_args`; such
+    an engine takes as many sequences as any plan counts on, since it cannot be told another number while it runs.
     """
     checkpoint = checkpoint_of(model)
     args: dict[str, str | int | float | bool] = {
@@ -50,7 +51,9 @@ def engine_args(
         args["kv_cache_dtype"] = "fp8"
     elif usual_kv_precision(model.spec, model.precision) == "fp8":  # the checkpoint's own wish, not the problem's
         args["kv_cache_dtype"] = _CACHE_16_BIT.get(model.kv_precision, "auto")
-    args["max_num_seqs"] = -(-(max_batch or MAX_SEQUENCES) // data_parallel)
+    takes_either = role != "aggregated" and bends and model.engine != "sglang" and model.speculation is None
+    most = MAX_SEQUENCES if takes_either or max_batch is None else max_batch
+    args["max_num_seqs"] = _of_each_rank(most, data_parallel)
     if role == "aggregated":
         args["max_num_batched_tokens"] = STEP_TOKENS
     if model.speculation is not None and role != "prefill":
@@ -92,23 +95,37 @@ def role_args(role: Role, *, bends: bool) -> EngineArgs:
 
 
 def bends(role: Role, engine: str, args: Mapping[str, str | int | float | bool]) -> bool:
-    """Whether a running engine prefills or decodes by what is sent to it: vLLM's that sends and receives.
+    """Whether a running engine prefills or decodes by what is sent to it: vLLM's that sends and receives, with the
+    sequences that either phase may need.
 
     SGLang is started for one phase (`--disaggregation-mode`); an engine that guesses tokens, for decoding.
     """
     transfer = args.get("kv_transfer_config")
     if role == "aggregated" or engine == "sglang" or "speculative_config" in args or not isinstance(transfer, str):
         return False
-    return bool(json.loads(transfer).get("kv_role") == "kv_both")
+    return bool(json.loads(transfer).get("kv_role") == "kv_both") and sequences_of(args) >= MAX_SEQUENCES
 
 
-def either_phase(role: Role, args: Mapping[str, str | int | float | bool]) -> Mapping[str, str | int | float | bool]:
+def sequences_of(args: Mapping[str, str | int | float | bool]) -> int:
+    """The sequences that an engine takes at once on all of its ranks; 0 where its arguments do not say it."""
+    return int(args.get("max_num_seqs", 0)) * int(args.get("data_parallel_size", 1))
+
+
+def either_phase(
+    role: Role, engine: str, args: Mapping[str, str | int | float | bool]
+) -> Mapping[str, str | int | float | bool]:
     """The arguments with which the same engine of one phase is started for either: those of versions before name one,
-    which NixlConnector does not heed."""
+    which NixlConnector does not heed, and the sequences of that one."""
     transfer = args.get("kv_transfer_config")
     if role == "aggregated" or not isinstance(transfer, str):
         return args
-    return {**args, **dict(role_args(role, bends=True))}
+    either = {**args, **dict(role_args(role, bends=True))}
+    most = _of_each_rank(MAX_SEQUENCES, int(args.get("data_parallel_size", 1)))
+    return {**either, "max_num_seqs": most} if bends(role, engine, {**either, "max_num_seqs": most}) else either
+
+
+def _of_each_rank(sequences: int, ranks: int) -> int:
+    return -(-sequences // ranks)
 
 
 def engine_env(layers: tuple[int, ...]) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,6 @@ from sutler.solver.candidates.engines import ANY_LAYOUT
 from sutler.solver.candidates.enumerate import (
     AGGREGATED,
     DECODE,
-    PREFILL,
     Candidates,
     Pipeline,
     candidates_of_pipelines,
@@ -129,9 +128,10 @@ def as_started(fleet: DescribedFleet, running: Sequence[Replica]) -> DescribedFl
 
 
 def _as_started(replica: Replica, engine: Replica) -> Replica:
+    takes_either = bends(engine.role, engine.engine, dict(engine.engine_args))
     return replace(
         replica,
-        max_batch=engine.max_batch,
+        max_batch=replica.max_batch if takes_either else engine.max_batch,
         engine_args=engine.engine_args,
         engine_env=engine.engine_env,
         engine=engine.engine,
@@ -340,7 +340,8 @@ def _pipeline(
     gpus = sum(stage.gpus for stage in replica.stages)
     size = reserved_gpus(gpus, rentals[replica.stages[0].rental].gpus) if one_piece else 0
     power_cap = power_cap_fraction(replica, problem)
-    batch, ranks = replica.max_batch or 0, replica.data_parallel
+    takes_either = bends(replica.role, replica.engine, dict(replica.engine_args))
+    batch, ranks = 0 if takes_either else replica.max_batch or 0, replica.data_parallel
     return Pipeline(stages, one_piece, replica.role, power_cap, batch, ranks, size, replica.precision)
 
 
@@ -371,11 +372,12 @@ def shapes_of(candidates: Candidates) -> list[tuple[object, ...]]:
 
 def engines_of(candidates: Candidates, bending: frozenset[int] = frozenset()) -> list[tuple[object, ...]]:
     """What candidates have in common that need no other engine: model, role, stages, pieces, sequences at most and
-    precision. Of models that are `bending`, both phases are one role."""
+    precision. Of models that are `bending`, both phases are one role, with any number of sequences."""
     of = candidates
-    role = np.where(np.isin(of.model, list(bending)) & (of.role == PREFILL), DECODE, of.role)
+    takes_either = np.isin(of.model, list(bending)) & (of.role != AGGREGATED)
+    role, most = np.where(takes_either, DECODE, of.role), np.where(takes_either, 0, of.max_batch)
     layouts = (of.pool, of.tensor_parallel, of.layers, of.one_piece, of.data_parallel, of.piece_size)
-    columns = np.column_stack([of.model, role, *layouts, of.max_batch, of.precision])
+    columns = np.column_stack([of.model, role, *layouts, most, of.precision])
     return [tuple(row) for row in columns.tolist()]
 
 

@@ -54,7 +54,7 @@ def simulated_replicas(
         model = models[planned.model].at(planned.precision)
         replica = with_layers(planned, model)
         rates = tuple((e.workload, e.rps) for e in evidence if e.replica == replica.id and _is_scaled(e.source))
-        most = replica.max_batch or MAX_SEQUENCES
+        most = _most_sequences(replica)
         kind = (model.name, model.precision, replica.role, replica.data_parallel)
         key = (kind, tuple(map(_shape, replica.stages)), most, rates)
         if key not in known:
@@ -70,6 +70,12 @@ def simulated_replicas(
         )  # the first server's alone
         found.append(SimulatedReplica(replica.id, known[key], settings, outside_s))
     return tuple(found)
+
+
+def _most_sequences(replica: Replica) -> int:
+    """What its engine takes at once: one that takes either phase is started for more than its plan counts on."""
+    started_for = None if replica.role == "aggregated" else replica.started_for_sequences
+    return max(replica.max_batch or MAX_SEQUENCES, started_for or 0)
 
 
 def with_layers(replica: Replica, model: ServedModel) -> Replica:

@@ -12,7 +12,7 @@ from typing import Final
 
 from sutler.service.deployments.diff.stable_ids import KeyedMachine, KeyedReplica, keyed
 from sutler.service.documents.plan import PlanDocument
-from sutler.solver.answer.engine_args import bends, either_phase
+from sutler.solver.answer.engine_args import bends, either_phase, sequences_of
 
 Signature = str
 """What an engine is: equal for engines of which one can stand in for the other."""
@@ -211,9 +211,13 @@ def _is_local(fleet: KeyedFleet, replica: str) -> bool:
 
 
 def _serves(running: KeyedReplica, wanted: KeyedReplica) -> bool:
-    """Whether the running engine has the wanted role or takes it by routing, and a context that is long enough."""
-    engine = running.replica
-    if engine.role != wanted.replica.role and not bends(engine.role, engine.engine, engine.engine_args):
+    """Whether the running engine has the wanted role and enough sequences for it, or takes it by routing, and a
+    context that is long enough."""
+    engine, most = running.replica, wanted.replica.max_batch or 0
+    takes_either = bends(engine.role, engine.engine, engine.engine_args)
+    if engine.role != wanted.replica.role and not takes_either:
+        return False
+    if engine.role != "aggregated" and not takes_either and 0 < sequences_of(engine.engine_args) < most:
         return False
     has, needs = (part.replica.engine_args.get("max_model_len") for part in (running, wanted))
     return has == needs or (isinstance(has, int) and isinstance(needs, int) and has >= needs)
@@ -227,7 +231,7 @@ def _signature(replica: KeyedReplica) -> str:
         for machine, stage in zip(replica.machines, document.stages, strict=True)
     ]
     # Engines of versions before were started for one phase by name alone, and go on in it.
-    either = either_phase(document.role, document.engine_args)
+    either = either_phase(document.role, document.engine, document.engine_args)
     adjustable = ADJUSTABLE if document.max_batch else ADJUSTABLE | {"max_num_seqs"}  # of measured rates: no matter
     settings = sorted((name, value) for name, value in either.items() if name not in adjustable)
     engine = "vllm" if document.engine == "any-layout" else document.engine  # vLLM starts what it can of those

@@ -60,15 +60,20 @@ def test_guesses_are_told_to_whoever_writes_tokens() -> None:
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_a_replica_of_one_phase_is_started_as_usual_and_sends_and_receives(role: Role) -> None:
-    plain = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=64))
+    """With the sequences that either phase may need; SGLang's, which stay in theirs, with what was planned."""
+    plain = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=None))
     args = dict(engine_args(MODEL, tensor_parallel=(1,), max_batch=64, role=role))
     assert {name: args[name] for name in plain} == plain
+    sglang = replace(MODEL, engine="sglang")
+    assert dict(engine_args(sglang, tensor_parallel=(1,), max_batch=64, role=role))["max_num_seqs"] == 64
     assert json.loads(str(args["kv_transfer_config"])) == {
         "kv_connector": "NixlConnector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "fail",
     }
     assert bends(role, "vllm", args)
+    assert not bends(role, "vllm", {**args, "max_num_seqs": 64})
+    assert bends(role, "vllm", {**args, "max_num_seqs": 64, "data_parallel_size": 4})
     assert not bends(role, "sglang", args)
 
 

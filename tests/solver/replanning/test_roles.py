@@ -246,6 +246,42 @@ def test_another_mix_is_first_answered_by_roles_where_that_carries_it() -> None:
     assert all(running[replica.id] == replica.engine_args for replica in option.plan.replicas)
 
 
+def an_estimated_mix(prompts_rps: float, answers_rps: float) -> Problem:
+    """Llama 3.1 8B, whose prefill replicas take a few prompts at a time and whose decode replicas take 256."""
+    model = a_model(
+        a_workload("prompts", demand=prompts_rps, input_tokens=6000.0, output_tokens=30.0),
+        a_workload("answers", demand=answers_rps, input_tokens=300.0, output_tokens=1000.0),
+        name="llama-3.1-8b",
+        spec=load_models()["llama-3.1-8b"],
+    )
+    return a_problem(
+        objective="min_cost",
+        models=[model],
+        offers=[an_offer("h100-sxm", offer_id="h", available=4, price=2.0, site="s", **NETWORK)],
+        gpus=[load_gpus()["h100-sxm"]],
+        measured_only=False,
+        search=Search(tensor_parallel=(1,), max_pipeline_stages=1, disaggregation="only"),
+    )
+
+
+def test_roles_of_estimated_rates_bend_whatever_their_batches_are() -> None:
+    plan, changed = solve(an_estimated_mix(8.0, 1.0)), an_estimated_mix(2.0, 15.0)
+    batches = {replica.role: replica.max_batch for replica in plan.replicas}
+    assert batches == {"prefill": 6, "decode": 256}
+    assert {replica.started_for_sequences for replica in plan.replicas} == {256}
+    found = considered(changed, plan, market=[], switching=SLOW)
+    assert not found.keep.carries
+    option = found.options[-1]
+    change = option.change
+    assert (change.started, change.stopped, change.restarted, change.usd) == (0, 0, 0, 0.0)
+    assert change.bent > 0
+    assert option.plan is not None
+    assert option.carries
+    assert verify(with_held(changed, holdings_of(plan.rentals)), option.plan, is_standing=True) == ()
+    bent = {r.max_batch for r in option.plan.replicas if r.role == "decode" and roles_of(plan)[r.id] == "prefill"}
+    assert bent == {256}
+
+
 def test_engines_started_for_one_phase_start_anew_for_the_other() -> None:
     plan = as_started_before(solve(a_mix(1.9, 0.05)))
     assert verify(a_mix(1.9, 0.05), plan) == ()

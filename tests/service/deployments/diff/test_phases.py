@@ -117,14 +117,20 @@ def test_a_plan_that_hands_over_for_the_first_time_says_where_to() -> None:
     assert back["chat/long-short/decode"] == "nothing of it is handed over any more"
 
 
-def on_four(roles: str, *, bend: bool = True, revision: int = 1) -> PlanDocument:
+def on_four(roles: str, *, bend: bool = True, decoding: int = 200, revision: int = 1) -> PlanDocument:
     """A machine of 4 GPUs for each letter: p prefills, d decodes; started for either or for the one phase."""
     replicas = []
     for number, letter in enumerate(roles):
         role: Role = "prefill" if letter == "p" else "decode"
         replica = a_replica(f"chat-{number}", On(0, number), role=role)
-        args = {**replica.engine_args, **dict(role_args(role, bends=bend))}
-        replicas.append(replica.model_copy(update={"engine_args": args, "sustained_rps": {"long-short": 1.0}}))
+        counted_on = 4 if role == "prefill" else decoding
+        args = {
+            **replica.engine_args,
+            "max_num_seqs": 256 if bend else counted_on,
+            **dict(role_args(role, bends=bend)),
+        }
+        changes = {"engine_args": args, "max_batch": counted_on, "sustained_rps": {"long-short": 1.0}}
+        replicas.append(replica.model_copy(update=changes))
     prefill = [one.id for one in replicas if one.role == "prefill"]
     return a_fleet(
         a_machine("1", count=len(roles)),
@@ -163,6 +169,16 @@ def test_engines_that_were_started_for_one_phase_go_on_in_it() -> None:
     """What is said of them now is another argument: nothing is started anew for that."""
     [kept] = changed(on_four("ppd", bend=False), on_four("ppd", revision=2)).keep
     assert (kept.restart, kept.phase) == ((), None)
+
+
+@pytest.mark.parametrize(("was", "becomes", "restarts"), [(100, 90, 0), (100, 110, 1)])
+def test_engines_with_the_sequences_of_their_phase_start_anew_for_more_of_them(
+    was: int, becomes: int, restarts: int
+) -> None:
+    before, after = on_four("pd", bend=False, decoding=was), on_four("pd", decoding=becomes, revision=2)
+    assert sum(len(kept.restart) for kept in changed(before, after).keep) == restarts
+    [kept] = changed(on_four("pd", decoding=was), on_four("pd", decoding=becomes, revision=2)).keep
+    assert kept.restart == ()
 
 
 def test_an_engine_that_sends_and_receives_is_started_so() -> None:
