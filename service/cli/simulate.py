@@ -49,6 +49,13 @@ def simulate(
         Literal["round_robin", "random", "least_loaded"],
         typer.Option(help="How a gateway divides requests by the plan's fractions."),
     ] = "round_robin",
+    roles: Annotated[
+        Literal["fixed", "mixed_pool", "opportunistic"],
+        typer.Option(
+            help="When prefill and decode replicas serve whole requests: never, where a queue is long, where one is "
+            "idle."
+        ),
+    ] = "fixed",
     scheduling: Annotated[
         Literal["chunked", "prefill_first"], typer.Option(help="How engines put prompts into steps.")
     ] = "chunked",
@@ -108,7 +115,7 @@ def simulate(
         else TraceTraffic(recorded(names, trace or (), "--trace"), at_rated_load, load_multiple)
     )
     losing = None if lose is None else losing_of(lose, detection_s, field="--lose")
-    choices = Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s, losing)
+    choices = Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s, losing, roles)
     found = simulated(document, traffic, choices)
     if plots is not None:
         say(f"plots: {draw(found, plots)}")

@@ -118,6 +118,8 @@ class SimulationQuestion(AboutDocument):
     """Traces faster or slower, at the plan's own rate."""
     routing: Literal["round_robin", "random", "least_loaded"] = "round_robin"
     """How a gateway divides requests by the plan's fractions."""
+    roles: Literal["fixed", "mixed_pool", "opportunistic"] = "fixed"
+    """When prefill and decode replicas serve whole requests: never, where a queue is long, where one is idle."""
     scheduling: Literal["chunked", "prefill_first"] = "chunked"
     """How engines put prompts into steps."""
     max_batched_tokens: Annotated[int, Field(ge=16, le=10**7)] = 2048

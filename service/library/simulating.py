@@ -22,6 +22,7 @@ def simulate(
     load_multiple: float = 1.0,
     at_rated_load: bool = False,
     routing: Literal["round_robin", "random", "least_loaded"] = "round_robin",
+    roles: Literal["fixed", "mixed_pool", "opportunistic"] = "fixed",
     scheduling: Literal["chunked", "prefill_first"] = "chunked",
     max_batched_tokens: int = 2048,
     warm_up_s: float | None = None,
@@ -34,8 +35,10 @@ def simulate(
     `traces`, by model, are replayed: CSV files with TIMESTAMP, ContextTokens and GeneratedTokens, or read already;
     without them requests arrive at random at the plan's rates for `duration_s` (unset: 600), with `lengths` drawn
     from recorded requests where they are given. `load_multiple`: that many times the requests/s; `at_rated_load`:
-    traces faster or slower, at the plan's own rate. `lose`: what is lost on the way, as `provider=vastai@120`, and
-    `detection_s` until requests are sent elsewhere (unset: as the plan says, else 60).
+    traces faster or slower, at the plan's own rate. `roles`: when prefill and decode replicas serve whole requests:
+    never, where their own queue is long (`mixed_pool`), or where one is idle (`opportunistic`). `lose`: what is
+    lost on the way, as `provider=vastai@120`, and `detection_s` until requests are sent elsewhere (unset: as the plan
+    says, else 60).
 
     Raises DocumentError where plan, traffic or an option is wrong, or the plan runs nothing.
     """
@@ -58,7 +61,7 @@ def simulate(
         seconds = DEFAULT_DURATION_S if duration_s is None else duration_s
         traffic = PoissonTraffic(seconds, load_multiple, seed, _read(lengths or {}, "lengths"))
     losing = None if lose is None else losing_of(lose, detection_s)
-    choices = Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s, losing)
+    choices = Choices(routing, scheduling, max_batched_tokens, seed, warm_up_s, losing, roles)
     return simulated(plan_document(plan), traffic, choices).resource
 
 

@@ -26,8 +26,9 @@ from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/simulation", route_class=Page, include_in_schema=False)
 Words = Annotated[str, Query(max_length=300, pattern=PRINTABLE_OR_NONE)]
-SETTINGS: Final = ("load_multiple", "duration_s", "seed", "routing", "scheduling", "lose")
+SETTINGS: Final = ("load_multiple", "duration_s", "seed", "routing", "roles", "scheduling", "lose")
 ROUTINGS: Final = ("round_robin", "random", "least_loaded")
+ROLES: Final = ("fixed", "mixed_pool", "opportunistic")
 SCHEDULINGS: Final = ("chunked", "prefill_first")
 USUAL: Final = {"load_multiple": "1", "duration_s": "300", "seed": "0"}
 
@@ -60,6 +61,7 @@ async def show_simulation(
         is_stale=is_stale,
         given={key: request.query_params.get(key, USUAL.get(key, "")) for key in SETTINGS},
         routings=ROUTINGS,
+        roles=ROLES,
         schedulings=SCHEDULINGS,
         study=found,
         other=other if other and other.answer else None,
@@ -86,7 +88,7 @@ def _question(name: str, given: Mapping[str, str]) -> SimulationQuestion:
             wanted[key] = number
     if (seed := number_of(given, "seed", least=0.0)) is not None:
         wanted["seed"] = int(seed)
-    wanted.update({key: given[key] for key in ("routing", "scheduling", "lose") if given.get(key)})
+    wanted.update({key: given[key] for key in ("routing", "roles", "scheduling", "lose") if given.get(key)})
     return validate(SimulationQuestion, wanted)
 
 

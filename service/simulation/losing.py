@@ -1,6 +1,6 @@
 """What a simulation loses: which replicas of a plan fall with what is named, and how requests are sent from then on.
 
-Flow: `--lose provider=vastai@120`, or a question's `lose` -> lost (here) -> simulated.py -> FleetLoss of the solver.
+Flow: `--lose provider=vastai@120`, or a question's `lose` -> lost (here) -> simulated.py -> the solver's simulate.
 """
 
 from collections import defaultdict

@@ -138,6 +138,10 @@ class SimulationResource(Document):
     """Most tokens of one step."""
     seed: int
     """Of all that was drawn at random."""
+    roles: Literal["fixed", "mixed_pool", "opportunistic"] = "fixed"
+    """When prefill and decode replicas served whole requests: never, where a queue was long, where one was idle."""
+    whole_requests: int = 0
+    """Requests of more than one token that prefill and decode replicas served whole."""
     loss: SimulatedLossResource | None = None
     """What was lost on the way; null: nothing."""
     requests: int

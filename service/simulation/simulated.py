@@ -22,12 +22,14 @@ from sutler.service.simulation.schemas import (
 )
 from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic, requests_for
 from sutler.service.translation.to_plan import gpus_of, roofline_of, served_models, solver_plan
+from sutler.solver.answer.engine_args import bends
 from sutler.solver.arrays import FloatArray
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.plan import Evidence
 from sutler.solver.problem import Derating, MeasuredStage, Role, ServedModel
+from sutler.solver.simulation.bending import RolePolicy
 from sutler.solver.simulation.engine import Scheduling
-from sutler.solver.simulation.fleet import FleetLoss, KvRoute, simulate
+from sutler.solver.simulation.fleet import KvRoute, Rerouting, simulate
 from sutler.solver.simulation.outcome import Outcome
 from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
 from sutler.solver.simulation.requests import Requests
@@ -61,6 +63,7 @@ class Choices:
     seed: int = 0
     warm_up_s: float | None = None
     losing: Losing | None = None
+    roles: RolePolicy = "fixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ def simulated(
     if share < 1:
         requests = requests.thinned(share, seed=choices.seed)
     described = solver_plan(plan)
+    either_phase = {r.id for r in plan.replicas if bends(r.role, r.engine, r.engine_args)}
+    if choices.roles != "fixed" and not either_phase:
+        remedy = "needs prefill and decode replicas on vLLM, started as the plan says: this plan has none"
+        raise DocumentError.of("roles", remedy, value=choices.roles)
     loss = None if choices.losing is None else lost(plan, choices.losing)
     replicas = simulated_replicas(
         described.replicas,
@@ -103,6 +110,7 @@ def simulated(
         scheduling=choices.scheduling,
         max_batched_tokens=choices.max_batched_tokens,
         roofline=roofline_of(plan),
+        either_phase=either_phase,
     )
     outcome = simulate(
         replicas,
@@ -110,8 +118,10 @@ def simulated(
         requests,
         kv_routes=kv_routes_of(plan, requests),
         routing=choices.routing,
+        roles=choices.roles,
         seed=choices.seed,
-        loss=None if loss is None else _fleet_loss(plan, loss, requests),
+        reroutings=() if loss is None else (_after(plan, loss, requests),),
+        ends_s={} if loss is None else _ends_s(plan, loss),
     )
     end_s = float(requests.arrival_s[-1])
     warm_up_s = min(WARM_UP_FRACTION * end_s, MOST_WARM_UP_S) if choices.warm_up_s is None else choices.warm_up_s
@@ -131,22 +141,26 @@ def simulated(
         workloads=tuple(map(_traffic, summary.workloads)),
         replicas=tuple(map(_replica, summary.replicas, roles)),
         loss=None if loss is None else _loss(loss, outcome),
-        **{name: getattr(choices, name) for name in ("routing", "scheduling", "max_batched_tokens", "seed")},
+        whole_requests=_whole_requests(outcome, roles),
+        **{name: getattr(choices, name) for name in ("routing", "scheduling", "max_batched_tokens", "seed", "roles")},
         warm_up_s=summary.warm_up_s,
     )
     return Simulated(resource, outcome, summary)
 
 
-def _fleet_loss(plan: PlanDocument, loss: Lost, requests: Requests) -> FleetLoss:
+def _whole_requests(outcome: Outcome, roles: Sequence[Role]) -> int:
+    of_phase = np.array([role != "aggregated" for role in roles])[outcome.replica] & (outcome.replica >= 0)
+    return int((of_phase & (outcome.decode < 0) & (outcome.requests.output_tokens > 1)).sum())
+
+
+def _after(plan: PlanDocument, loss: Lost, requests: Requests) -> Rerouting:
     after = plan.model_copy(update={"routing": loss.loss.routing, "kv_transfers": loss.loss.kv_transfers})
+    return Rerouting(loss.detected_s, fractions_of(after, requests), kv_routes_of(after, requests))
+
+
+def _ends_s(plan: PlanDocument, loss: Lost) -> dict[int, float]:
     position = {replica.id: index for index, replica in enumerate(plan.replicas)}
-    return FleetLoss(
-        frozenset(position[name] for name in loss.loss.replicas),
-        loss.at_s,
-        loss.detected_s,
-        fractions_of(after, requests),
-        kv_routes_of(after, requests),
-    )
+    return {position[name]: loss.at_s for name in loss.loss.replicas}
 
 
 def _loss(loss: Lost, outcome: Outcome) -> SimulatedLossResource:

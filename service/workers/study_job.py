@@ -110,5 +110,11 @@ def _traffic(question: SimulationQuestion) -> PoissonTraffic | TraceTraffic:
 def _choices(question: SimulationQuestion) -> Choices:
     losing = None if question.lose is None else losing_of(question.lose, question.detection_s)
     return Choices(
-        question.routing, question.scheduling, question.max_batched_tokens, question.seed, question.warm_up_s, losing
+        question.routing,
+        question.scheduling,
+        question.max_batched_tokens,
+        question.seed,
+        question.warm_up_s,
+        losing,
+        question.roles,
     )

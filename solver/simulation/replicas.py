@@ -7,7 +7,7 @@ roofline sustains over what the evidence says. With a user's calibration they ar
 GPUs with a power cap are the slower cards that the cap makes of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -42,8 +42,10 @@ def simulated_replicas(
     scheduling: Scheduling = "chunked",
     max_batched_tokens: int = 2048,
     roofline: Roofline | None = None,
+    either_phase: Collection[str] = (),
 ) -> tuple[SimulatedReplica, ...]:
-    """Makes the replicas of a plan, in the order given; equal replicas share their tables. `lengths`: by model.
+    """Makes the replicas of a plan, in the order given; equal replicas share their tables. `lengths`: by model;
+    `either_phase`: the ids of replicas of one phase whose engines take either.
 
     Raises InvalidProblemError where an architecture or a layer split is unknown, or a model does not fit.
     """
@@ -65,10 +67,11 @@ def simulated_replicas(
             scheduling=scheduling,
             role=replica.role,
         )
-        outside_s = (
-            0.0 if replica.role == "decode" else roofline.first_token(model).base_s
-        )  # the first server's alone
-        found.append(SimulatedReplica(replica.id, known[key], settings, outside_s))
+        is_first = replica.role != "decode" or replica.id in either_phase  # of a hand-over, the first server's alone
+        outside_s = roofline.first_token(model).base_s if is_first else 0.0
+        takes_either = replica.model if replica.id in either_phase else None
+        batch = planned.max_batch or MAX_SEQUENCES
+        found.append(SimulatedReplica(replica.id, known[key], settings, outside_s, takes_either, batch))
     return tuple(found)
 
 

@@ -155,6 +155,8 @@ def _replicas(replicas: Sequence[SimulatedReplicaResource]) -> Table:
 
 
 def _notes(found: SimulationResource) -> Iterator[str]:
+    if found.roles != "fixed":
+        yield f"{found.whole_requests:,} of {found.requests:,} requests were served whole by replicas of one phase."
     for model in found.models:
         if model.unserved:
             yield (
