@@ -10,6 +10,8 @@ from typing import Any
 
 from sutler.service.documents.plan import KvTransferDocument, PlanDocument, RouteDocument
 from sutler.service.export.layout import Layout
+from sutler.solver.answer.engine_args import bends, sequences_of
+from sutler.solver.simulation.bending import QUEUE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) ->
     """Returns the weights as planned, those of a workload summing to 1; `replicas` says where those that run listen.
 
     `sleeping`: after how many seconds to ask again for a model that nothing runs for. `after_losses`: for each loss
-    that the plan is to survive, the weights to switch to, worst first.
+    that the plan is to survive, the weights to switch to, worst first. `either_phase`: by model, the prefill and
+    decode replicas that serve whole requests too, and what calls for that: more prompt tokens that wait at one that
+    prefills, or as many answers at one that decodes.
     """
     plan = layout.plan
     sleeping = {one.model: {"retry_after_s": ceil(one.starts_in_s)} for one in plan.sleeping}
@@ -116,8 +120,21 @@ def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) ->
         **_sent(plan.routing, plan.kv_transfers),
         **({"sleeping": sleeping} if sleeping else {}),
         **({"after_losses": after_losses} if after_losses else {}),
+        **({"either_phase": either_phase} if (either_phase := _either_phase(plan)) else {}),
         "replicas": {replica: asdict(endpoint) for replica, endpoint in endpoints.items()},
     }
+
+
+def _either_phase(plan: PlanDocument) -> dict[str, dict[str, dict[str, str | int]]]:
+    found: dict[str, dict[str, dict[str, str | int]]] = {}
+    for replica in plan.replicas:
+        if bends(replica.role, replica.engine, replica.engine_args):
+            helped = {
+                "waiting_prompt_tokens": QUEUE_TOKENS,
+                "answers": replica.max_batch or sequences_of(replica.engine_args),
+            }
+            found.setdefault(replica.model, {})[replica.id] = {"role": replica.role, **helped}
+    return found
 
 
 def _sent(routing: Iterable[RouteDocument], kv_transfers: Iterable[KvTransferDocument]) -> dict[str, Any]:

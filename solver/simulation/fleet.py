@@ -192,7 +192,8 @@ class _Run:
         self._coming = [0] * len(replicas)  # prompts among them, and their tokens
         self._coming_tokens = [0] * len(replicas)
         self._exposed_s: dict[int, float] = {}  # of those that will be handed over
-        self._whole: dict[int, set[int]] = {}  # requests of both phases at replicas of one, by position
+        self._whole: list[set[int]] = [set() for _ in replicas]  # of both phases at replicas of one
+        self._seen = [0] * len(replicas)  # of what ended
         self._engines = list(map(self._engine, replicas, self._recorders))
         self._of_phases = {p: engine for p, engine in enumerate(self._engines) if isinstance(engine, PhaseEngine)}
         self._alike: dict[str | None, list[int]] = {}  # replicas that take either phase, by model
@@ -227,7 +228,7 @@ class _Run:
         decode = among[which]
         whole = None if gateway.roles == "fixed" else self._bent(gateway.roles, number, at_s, prefill, decode)
         if whole is not None:
-            self._whole.setdefault(whole, set()).add(number)
+            self._whole[whole].add(number)
             self._send(number, at_s, whole)
         elif self._engines[decode].fits(number):
             mean_tokens = self._requests.kinds[kind].input_tokens
@@ -280,8 +281,9 @@ class _Run:
     def _phase_load(self, position: int, at_s: float) -> PhaseLoad:
         self._advance(position, at_s)
         engine, replica = self._of_phases[position], self._replicas[position]
-        taken = self._whole.get(position, set())
-        taken -= {number for number in taken if not isnan(self._finish_s[number])}
+        taken, ended = self._whole[position], self._recorders[position].ended
+        taken.difference_update(ended[self._seen[position] :])
+        self._seen[position] = len(ended)
         return PhaseLoad(
             position=position,
             prompt_tokens=engine.prompt_tokens + self._coming_tokens[position],

@@ -50,9 +50,12 @@ class PhaseEngine(Engine):
         self._leaving: deque[tuple[float, int]] = deque()  # (when its transfer is over, blocks)
         self._link_free_s = 0.0
         self._waits_until_s = 0.0  # for its own transfers and later stages
+        self._waiting_tokens = 0  # of prompts
 
     def offer(self, request: int, at_s: float, *, written: int = 0) -> None:
         self._waits_until_s = 0.0
+        if self._is_prefilled_here(request):
+            self._waiting_tokens += self._inputs[request]
         super().offer(request, at_s, written=written)
 
     def offer_prompt(self, request: int, at_s: float, exposed_s: float) -> None:
@@ -87,8 +90,7 @@ class PhaseEngine(Engine):
     @property
     def prompt_tokens(self) -> int:
         """Of prompts that wait or are being computed."""
-        waiting = sum(self._inputs[request] for request in self._waiting if request not in self._arrived)
-        return waiting + sum(sequence.left for sequence in self._prefilling)
+        return self._waiting_tokens + sum(sequence.left for sequence in self._prefilling)
 
     def _next_event(self, until_s: float) -> bool:
         self._release()
@@ -131,6 +133,15 @@ class PhaseEngine(Engine):
         sequence = self._admit(request, prompt, blocks_of(prompt))
         self._free -= sequence.blocks
         self._decode(sequence, self._outputs[request] - 1)
+
+    def _admit(self, request: int, length: int, blocks: int, *, left: int = 0) -> Admitted:
+        if left:
+            self._waiting_tokens -= self._inputs[request]
+        return super()._admit(request, length, blocks, left=left)
+
+    def _preempt(self) -> None:
+        super()._preempt()
+        self._waiting_tokens += self._inputs[self._waiting[0]]
 
     def _is_blocked(self) -> bool:
         """Whether what comes next has to wait until others give blocks back."""

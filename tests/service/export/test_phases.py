@@ -13,7 +13,7 @@ from kubernetes_validate.utils import validate
 from sutler.service.documents.errors import DocumentError
 from sutler.service.export import FORMATS, exported
 from sutler.service.export.layout import PROXY
-from sutler.solver.answer.engine_args import STEP_TOKENS
+from sutler.solver.answer.engine_args import STEP_TOKENS, role_args
 from tests.service.builders import changed
 from tests.service.export.commands import HEAD, in_compose, in_pod, in_shell, pods
 from tests.service.export.plans import a_plan, in_two_phases, plan_of
@@ -73,6 +73,21 @@ def test_the_router_has_the_plans_fractions() -> None:
     assert {"small-1", "small-2"} <= set(document["replicas"])
     assert yaml.safe_load(text_of("compose"))["x-sutler-router"]["hand_over"] == document["hand_over"]
     assert "hand_over" not in json.loads(exported(a_plan("shared_machine"), "router").content)
+
+
+def test_the_router_names_the_replicas_that_take_either_phase_and_when() -> None:
+    """As plans start them now; the sample is of before."""
+    assert "either_phase" not in json.loads(text_of("router"))
+    replicas = [
+        one.model_copy(update={"engine_args": {**one.engine_args, **dict(role_args(one.role, bends=True))}})
+        for one in PLAN.replicas
+    ]
+    document = json.loads(exported(PLAN.model_copy(update={"replicas": tuple(replicas)}), "router").content)
+    of_phases = [one for one in PLAN.replicas if one.role != "aggregated"]
+    assert {one.role for one in of_phases} == {"prefill", "decode"}
+    assert document["either_phase"]["small"] == {
+        one.id: {"role": one.role, "waiting_prompt_tokens": 8192, "answers": one.max_batch} for one in of_phases
+    }
 
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format not in ("nginx", "envoy")])
