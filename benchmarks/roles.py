@@ -22,21 +22,22 @@ from sutler.service.documents.traces import RequestTrace, read_trace_file
 from sutler.service.library.planning import plan
 from sutler.service.simulation.schemas import TrafficResource
 from sutler.service.simulation.simulated import Choices, simulated
-from sutler.service.simulation.traffic import PoissonTraffic, TraceTraffic
+from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.solver.simulation.bending import RolePolicy
 
 POLICIES: Final[tuple[RolePolicy, ...]] = ("fixed", "mixed_pool", "opportunistic")
 LOADS: Final = (0.6, 0.8, 0.95)
 STEPS: Final = 7  # of the bisection for what is carried: to 1 %
-PART_S: Final = 1800.0  # of each trace's hour
+DURATION_S: Final = 300.0
 SERVICES: Final = dict(zip(("conversation", "code"), FILES, strict=True))
-# Machines of four; Splitwise's designs by their letters, networks as its InfiniBand: 400 Gb/s for H100, 200 for A100.
+# Machines of four. Splitwise's designs by their letters, networks as its InfiniBand: 400 Gb/s for H100, 200 for A100.
+# Cauchy sends over TCP: as if on 25 Gb/s.
 FLEETS: Final[Mapping[str, Mapping[str, int]]] = {
     "HH": {"h100-sxm": 10},
     "AA": {"a100-sxm4-80gb": 14},
     "HA": {"h100-sxm": 6, "a100-sxm4-80gb": 6},
 }
-NETWORK_GB_PER_S: Final = {"h100-sxm": 50.0, "a100-sxm4-80gb": 25.0, "h800-sxm": 12.5, "h20": 12.5}
+NETWORK_GB_PER_S: Final = {"h100-sxm": 50.0, "a100-sxm4-80gb": 25.0, "h800-sxm": 3.1, "h20": 3.1}
 LIMITS: Final = {"ttft_p90_s": 2.0, "tpot_p90_s": 0.1}
 HEADINGS: Final = ("fleet", "planned for", "replayed", "load", *POLICIES)
 
@@ -47,7 +48,7 @@ def main() -> int:
     if not all((TRACES / name).exists() for name in FILES):
         tell(f"{' and '.join(FILES)} are not in {TRACES.name}: put them beside the checkout, as shared/data/traces")
         return 2
-    traces = {name: _first_of(read_trace_file(TRACES / file)) for name, file in SERVICES.items()}
+    traces = {name: read_trace_file(TRACES / file) for name, file in SERVICES.items()}
     machine = describe_machine()
     lines = ["# Roles that bend", "", *(__doc__ or "").splitlines()[2:], ""]
     hh = {name: planned_for(FLEETS["HH"], trace) for name, trace in traces.items()}
@@ -61,11 +62,6 @@ def main() -> int:
     )
     (out / "roles.md").write_text("\n".join(lines) + "\n")
     return 0
-
-
-def _first_of(trace: RequestTrace) -> RequestTrace:
-    count = int(np.searchsorted(trace.arrival_s, PART_S))
-    return RequestTrace(trace.arrival_s[:count], trace.input_tokens[:count], trace.output_tokens[:count])
 
 
 def planned_for(cards: Mapping[str, int], trace: RequestTrace) -> PlanDocument:
@@ -110,7 +106,8 @@ def _traces_lines(traces: Mapping[str, RequestTrace]) -> Iterator[str]:
     yield "## The Azure traces"
     yield ""
     yield (
-        f"Half an hour of each; Llama 3 70B on machines of four GPUs. Limits, of 90 % of the requests: "
+        "Llama 3 70B on machines of four GPUs; random arrivals with the lengths of a trace. (As they came, requests of "
+        "the code trace jump beyond any mean.) Limits, of 90 % of the requests: "
         f"{LIMITS['ttft_p90_s']:g} s to the first token and {LIMITS['tpot_p90_s']:g} s per token after it. The load "
         "is a share of what the same machines are planned to carry of the trace that is replayed. Cells: TTFT p90 / "
         "TPOT p90 / share of the requests within both limits; *carries*: the highest such load at which both hold."
@@ -133,7 +130,7 @@ def _replays(
     named = (f"{fleet} {split_of(document)}", planned, replayed)
 
     def replay(load: float, roles: RolePolicy) -> TrafficResource:
-        traffic = TraceTraffic({"chat": trace}, at_rated_load=True, load_multiple=load * full)
+        traffic = PoissonTraffic(DURATION_S, load * full, lengths={"chat": trace})
         return simulated(document, traffic, Choices(roles=roles)).resource.models[0]
 
     for load in LOADS:

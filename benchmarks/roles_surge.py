@@ -125,7 +125,7 @@ def _replicas(plan: PlanDocument, asked: Requests, count: int) -> list[Simulated
         either_phase={described.replicas[0].id},
     )
     most = first.settings.max_sequences
-    return [replace(first, name=f"chat-{number}", planned_batch=most) for number in range(count)]
+    return [replace(first, name=f"chat-{number}", most_answers=most) for number in range(count)]
 
 
 def _run(

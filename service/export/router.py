@@ -10,8 +10,8 @@ from typing import Any
 
 from sutler.service.documents.plan import KvTransferDocument, PlanDocument, RouteDocument
 from sutler.service.export.layout import Layout
-from sutler.solver.answer.engine_args import bends, sequences_of
-from sutler.solver.simulation.bending import QUEUE_TOKENS
+from sutler.solver.answer.engine_args import bends
+from sutler.solver.simulation.bending import QUEUE_TOKENS, most_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) ->
 
     `sleeping`: after how many seconds to ask again for a model that nothing runs for. `after_losses`: for each loss
     that the plan is to survive, the weights to switch to, worst first. `either_phase`: by model, the prefill and
-    decode replicas that serve whole requests too, and what calls for that: more prompt tokens that wait at one that
-    prefills, or as many answers at one that decodes.
+    decode replicas that serve whole requests too, with the prompt tokens that wait and the answers from which on
+    each is short.
     """
     plan = layout.plan
     sleeping = {one.model: {"retry_after_s": ceil(one.starts_in_s)} for one in plan.sleeping}
@@ -131,7 +131,7 @@ def _either_phase(plan: PlanDocument) -> dict[str, dict[str, dict[str, str | int
         if bends(replica.role, replica.engine, replica.engine_args):
             helped = {
                 "waiting_prompt_tokens": QUEUE_TOKENS,
-                "answers": replica.max_batch or sequences_of(replica.engine_args),
+                "answers": most_answers(replica, plan.replicas),
             }
             found.setdefault(replica.model, {})[replica.id] = {"role": replica.role, **helped}
     return found

@@ -13,13 +13,37 @@ place stays where its prompt was computed, and a prompt that would wait goes to 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
+
+from sutler.solver.problem import Role
+from sutler.solver.throughput.memory import MAX_SEQUENCES
 
 RolePolicy = Literal["fixed", "mixed_pool", "opportunistic"]
 
 # Prompt tokens before a new one that call for help: four steps of 2,048, beyond which a batch brings nothing
 # (Splitwise, Fig. 6). From 2,048 to 32,768 the Azure traces are served alike (benchmarks/results/roles.md).
 QUEUE_TOKENS: Final = 8192
+
+
+class Planned(Protocol):
+    """A replica of a plan, or of its document."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def max_batch(self) -> int | None: ...
+
+
+def most_answers(replica: Planned, replicas: Sequence[Planned]) -> int:
+    """The answers that a replica writes at once before it is short: what its plan counts on; of one that prefills the
+    fewest of its model's that decode."""
+    alike = [one for one in replicas if one.model == replica.model and one.role == "decode"]
+    of = alike if replica.role == "prefill" else [replica]
+    return min((one.max_batch or MAX_SEQUENCES for one in of), default=MAX_SEQUENCES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,14 @@ NEVER: Final[Mapping[int, float]] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class SimulatedReplica:
     """`outside_s`: what a request takes before it reaches the engine's queue (HTTP, tokenizer). `model`: of an engine
-    of one phase that takes either; `planned_batch`: the sequences that the plan counts on."""
+    of one phase that takes either; `most_answers`: how many it writes at once before it is short."""
 
     name: str
     times: StepTimes
     settings: EngineSettings
     outside_s: float = 0.0
     model: str | None = None
-    planned_batch: int = 0
+    most_answers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class _Run:
             position=position,
             prompt_tokens=engine.prompt_tokens + self._coming_tokens[position],
             answers=engine.answers,
-            planned=replica.planned_batch or replica.settings.max_sequences,
+            planned=replica.most_answers or replica.settings.max_sequences,
             is_idle=not engine.load and not self._coming[position],
             is_mixed=bool(taken),
         )

@@ -86,7 +86,7 @@ def test_the_router_names_the_replicas_that_take_either_phase_and_when() -> None
     of_phases = [one for one in PLAN.replicas if one.role != "aggregated"]
     assert {one.role for one in of_phases} == {"prefill", "decode"}
     assert document["either_phase"]["small"] == {
-        one.id: {"role": one.role, "waiting_prompt_tokens": 8192, "answers": one.max_batch} for one in of_phases
+        one.id: {"role": one.role, "waiting_prompt_tokens": 8192, "answers": 256} for one in of_phases
     }
 
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from sutler.service.cli.app import app
 from sutler.service.cli.terminal.output import check_plots
 from sutler.service.documents.errors import DocumentError
+from sutler.solver.answer.engine_args import either_phase
 from tests.service.builders import a_problem, a_snapshot, an_offer
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -276,3 +277,37 @@ def test_the_table_of_replicas_names_their_roles(plan: Path, tmp_path: Path) -> 
     assert result.exit_code == 0, result.output
     assert any(line.split()[:2] == ["chat-p", "prefill"] for line in result.stdout.splitlines())
     assert any(line.split()[:2] == ["chat-d", "decode"] for line in result.stdout.splitlines())
+
+
+def as_started_now(document: dict[str, Any]) -> dict[str, Any]:
+    """The plan with engines that take either phase."""
+    for replica in document["replicas"]:
+        args = either_phase(replica["role"], "vllm", {**replica["engine_args"], "kv_transfer_config": "{}"})
+        replica["engine_args"] = dict(args)
+    return document
+
+
+@pytest.mark.parametrize("roles", ["mixed_pool", "opportunistic"])
+def test_replicas_of_one_phase_serve_whole_requests_where_that_is_asked_for(
+    plan: Path, tmp_path: Path, roles: str
+) -> None:
+    """At so many times the load one replica cannot write all answers."""
+    path = tmp_path / "apart.json"
+    path.write_text(json.dumps(as_started_now(in_two_phases(json.loads(plan.read_text()), exposed_s=0.01))))
+    load = ("--poisson", "--duration-s", "120", "--load-multiple", "12")
+    fixed, bent = as_json(path, *load), as_json(path, *load, "--roles", roles)
+    assert (fixed["roles"], fixed["whole_requests"]) == ("fixed", 0)
+    assert bent["roles"] == roles
+    assert 0 < bent["whole_requests"] < bent["requests"]
+    assert bent["models"][0]["unserved"] == 0
+    shown = sutler("simulate", path, *load, "--roles", roles).stdout
+    assert f"{bent['whole_requests']:,} of {bent['requests']:,} requests were served whole" in " ".join(shown.split())
+
+
+def test_roles_that_cannot_bend_are_named(plan: Path, tmp_path: Path) -> None:
+    apart = tmp_path / "apart.json"
+    apart.write_text(json.dumps(in_two_phases(json.loads(plan.read_text()), exposed_s=0.01)))
+    for path in (plan, apart):
+        result = sutler("simulate", path, "--poisson", "--roles", "mixed_pool")
+        assert result.exit_code == 2
+        assert "roles: 'mixed_pool': needs prefill and decode replicas on vLLM" in " ".join(result.stderr.split())

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sutler.solver.plan import Replica
 from sutler.solver.problem import Role
 from sutler.solver.simulation import fleet
-from sutler.solver.simulation.bending import QUEUE_TOKENS, PhaseLoad, RolePolicy, whole_at
+from sutler.solver.simulation.bending import QUEUE_TOKENS, PhaseLoad, RolePolicy, most_answers, whole_at
 from sutler.solver.simulation.fleet import KvRoute, Rerouting, SimulatedReplica, simulate
 from sutler.solver.simulation.outcome import Outcome
 from sutler.solver.simulation.requests import Requests
@@ -29,7 +30,7 @@ def load(position: int = 0, **others: Any) -> PhaseLoad:
 def either(role: Role, name: str, times: StepTimes | None = None, *, batch: int = 8) -> SimulatedReplica:
     replica = toy_replica(times, name=name)
     return replace(
-        replica, settings=replace(replica.settings, role=role), model="chat", planned_batch=batch, outside_s=0.001
+        replica, settings=replace(replica.settings, role=role), model="chat", most_answers=batch, outside_s=0.001
     )
 
 
@@ -83,6 +84,18 @@ def test_who_helps_in_the_mixed_pool(
     first, second = load(0, **prefill), load(1, **decode)
     every = [first, second, *(load(number, **one) for number, one in enumerate(others, 2))]
     assert whole_at("mixed_pool", first, second, every) == expected
+
+
+def test_a_replica_that_prefills_is_short_of_places_as_the_first_that_decodes() -> None:
+    def planned(role: Role, batch: int | None, model: str = "chat") -> Replica:
+        return Replica("r", model, role, (), batch, 0.5, ())
+
+    first, second, other = planned("decode", 200), planned("decode", 90), planned("decode", 7, "other")
+    prefill = planned("prefill", 1)
+    every = [first, second, other, prefill]
+    assert [most_answers(one, every) for one in every] == [200, 90, 7, 90]
+    assert most_answers(planned("decode", None), every) == 256
+    assert most_answers(planned("prefill", 1, "third"), every) == 256
 
 
 def test_who_is_idle_is_an_opportunity() -> None:
