@@ -106,8 +106,8 @@ def _traces_lines(traces: Mapping[str, RequestTrace]) -> Iterator[str]:
     yield "## The Azure traces"
     yield ""
     yield (
-        "Llama 3 70B on machines of four GPUs; random arrivals with the lengths of a trace. (As they came, requests of "
-        "the code trace jump beyond any mean.) Limits, of 90 % of the requests: "
+        "Llama 3 70B on machines of four GPUs; random arrivals with the lengths of a trace. (As they came, requests "
+        "of the code trace jump beyond any mean.) Limits, of 90 % of the requests: "
         f"{LIMITS['ttft_p90_s']:g} s to the first token and {LIMITS['tpot_p90_s']:g} s per token after it. The load "
         "is a share of what the same machines are planned to carry of the trace that is replayed. Cells: TTFT p90 / "
         "TPOT p90 / share of the requests within both limits; *carries*: the highest such load at which both hold."
