@@ -124,8 +124,7 @@ def _replicas(plan: PlanDocument, asked: Requests, count: int) -> list[Simulated
         roofline=roofline_of(plan),
         either_phase={described.replicas[0].id},
     )
-    most = first.settings.max_sequences
-    return [replace(first, name=f"chat-{number}", most_answers=most) for number in range(count)]
+    return [replace(first, name=f"chat-{number}") for number in range(count)]
 
 
 def _run(

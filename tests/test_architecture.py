@@ -40,8 +40,8 @@ FLOORS = {
     "service": (
         ("errors", "logs", "outgoing"),
         ("documents", "settings"),
-        ("db", "export", "fork_server", "translation", "wording"),
-        ("answering",),
+        ("db", "fork_server", "translation", "wording"),
+        ("answering", "export"),
         ("comparing", "simulation", "web"),
         ("auth",),
         ("profiles", "webhooks"),

@@ -10,8 +10,9 @@ from typing import Any
 
 from sutler.service.documents.plan import KvTransferDocument, PlanDocument, RouteDocument
 from sutler.service.export.layout import Layout
+from sutler.service.translation.to_plan import served_models, solver_plan
 from sutler.solver.answer.engine_args import bends
-from sutler.solver.simulation.bending import QUEUE_TOKENS, most_answers
+from sutler.solver.simulation.bending import either_phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +127,16 @@ def routing_document(layout: Layout, endpoints: Mapping[str, ReplicaAddress]) ->
 
 
 def _either_phase(plan: PlanDocument) -> dict[str, dict[str, dict[str, str | int]]]:
+    """Empty for plans of before, which say nothing of their models."""
+    bending = [replica for replica in plan.replicas if bends(replica.role, replica.engine, replica.engine_args)]
+    if not bending or not plan.models:
+        return {}
+    phases = either_phases(solver_plan(plan).replicas, served_models(plan))
     found: dict[str, dict[str, dict[str, str | int]]] = {}
-    for replica in plan.replicas:
-        if bends(replica.role, replica.engine, replica.engine_args):
-            helped = {
-                "waiting_prompt_tokens": QUEUE_TOKENS,
-                "answers": most_answers(replica, plan.replicas),
-            }
-            found.setdefault(replica.model, {})[replica.id] = {"role": replica.role, **helped}
+    for replica in bending:
+        short = phases[replica.id]
+        helped = {"waiting_prompt_tokens": short.prompt_tokens, "answers": short.answers}
+        found.setdefault(replica.model, {})[replica.id] = {"role": replica.role, **helped}
     return found
 
 

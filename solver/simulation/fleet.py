@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.simulation.bending import PhaseLoad, RolePolicy, whole_at
+from sutler.solver.simulation.bending import EitherPhase, PhaseLoad, RolePolicy, whole_at
 from sutler.solver.simulation.engine import BLOCK_TOKENS, Engine, EngineSettings
 from sutler.solver.simulation.outcome import TIME_BINS, Outcome, Recorder
 from sutler.solver.simulation.requests import Requests
@@ -31,15 +31,14 @@ NEVER: Final[Mapping[int, float]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SimulatedReplica:
-    """`outside_s`: what a request takes before it reaches the engine's queue (HTTP, tokenizer). `model`: of an engine
-    of one phase that takes either; `most_answers`: how many it writes at once before it is short."""
+    """`outside_s`: what a request takes before it reaches the engine's queue (HTTP, tokenizer). `either_phase`: of an
+    engine of one phase that takes the other as well."""
 
     name: str
     times: StepTimes
     settings: EngineSettings
     outside_s: float = 0.0
-    model: str | None = None
-    most_answers: int = 0
+    either_phase: EitherPhase | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +195,7 @@ class _Run:
         self._seen = [0] * len(replicas)  # of what ended
         self._engines = list(map(self._engine, replicas, self._recorders))
         self._of_phases = {p: engine for p, engine in enumerate(self._engines) if isinstance(engine, PhaseEngine)}
-        self._alike: dict[str | None, list[int]] = {}  # replicas that take either phase, by model
-        for position in self._of_phases:
-            if replicas[position].model is not None:
-                self._alike.setdefault(replicas[position].model, []).append(position)
+        self._bending = {p: one for p in self._of_phases if (one := replicas[p].either_phase) is not None}
 
     def _engine(self, replica: SimulatedReplica, recorder: Recorder) -> Engine:
         kind = Engine if replica.settings.role == "aggregated" else PhaseEngine
@@ -271,16 +267,21 @@ class _Run:
 
     def _bent(self, roles: RolePolicy, number: int, at_s: float, prefill: int, decode: int) -> int | None:
         """The replica that takes both phases, if any."""
-        alike = self._alike.get(self._replicas[prefill].model, [])
-        able = [p for p in alike if self._engines[p].fits(number) and self._ends_s[p] > at_s]
-        if prefill not in able or decode not in able:
+        if prefill not in self._bending or decode not in self._bending:
             return None
-        loads = {position: self._phase_load(position, at_s) for position in able}
+        model = self._bending[prefill].model
+        loads = {
+            position: self._phase_load(position, at_s, one)
+            for position, one in self._bending.items()
+            if one.model == model and self._engines[position].fits(number) and self._ends_s[position] > at_s
+        }
+        if prefill not in loads or decode not in loads:
+            return None
         return whole_at(roles, loads[prefill], loads[decode], list(loads.values()))
 
-    def _phase_load(self, position: int, at_s: float) -> PhaseLoad:
+    def _phase_load(self, position: int, at_s: float, short: EitherPhase) -> PhaseLoad:
         self._advance(position, at_s)
-        engine, replica = self._of_phases[position], self._replicas[position]
+        engine = self._of_phases[position]
         taken, ended = self._whole[position], self._recorders[position].ended
         taken.difference_update(ended[self._seen[position] :])
         self._seen[position] = len(ended)
@@ -288,7 +289,7 @@ class _Run:
             position=position,
             prompt_tokens=engine.prompt_tokens + self._coming_tokens[position],
             answers=engine.answers,
-            planned=replica.most_answers or replica.settings.max_sequences,
+            short=short,
             is_idle=not engine.load and not self._coming[position],
             is_mixed=bool(taken),
         )

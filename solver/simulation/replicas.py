@@ -19,7 +19,7 @@ from sutler.solver.catalog.power_caps import capped
 from sutler.solver.errors import InvalidProblemError
 from sutler.solver.plan import Evidence, Replica, Stage
 from sutler.solver.problem import Role, ServedModel, Workload
-from sutler.solver.simulation.bending import most_answers
+from sutler.solver.simulation.bending import either_phases
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
 from sutler.solver.simulation.fleet import SimulatedReplica
 from sutler.solver.simulation.step_times import Lengths, StepTimes, step_times
@@ -52,7 +52,7 @@ def simulated_replicas(
     """
     roofline = roofline or Roofline()
     known: dict[object, StepTimes] = {}
-    found = []
+    found, phases = [], either_phases(replicas, models)
     for planned in replicas:
         model = models[planned.model].at(planned.precision)
         replica = with_layers(planned, model)
@@ -70,9 +70,8 @@ def simulated_replicas(
         )
         is_first = replica.role != "decode" or replica.id in either_phase  # of a hand-over, the first server's alone
         outside_s = roofline.first_token(model).base_s if is_first else 0.0
-        takes_either = replica.model if replica.id in either_phase else None
-        answers = most_answers(planned, replicas)
-        found.append(SimulatedReplica(replica.id, known[key], settings, outside_s, takes_either, answers))
+        bends = phases.get(replica.id) if replica.id in either_phase else None
+        found.append(SimulatedReplica(replica.id, known[key], settings, outside_s, bends))
     return tuple(found)
 
 

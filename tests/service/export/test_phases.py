@@ -13,8 +13,9 @@ from kubernetes_validate.utils import validate
 from sutler.service.documents.errors import DocumentError
 from sutler.service.export import FORMATS, exported
 from sutler.service.export.layout import PROXY
-from sutler.solver.answer.engine_args import STEP_TOKENS, role_args
-from tests.service.builders import changed
+from sutler.service.library.planning import plan
+from sutler.solver.answer.engine_args import STEP_TOKENS
+from tests.service.builders import a_problem, a_snapshot, an_offer, changed
 from tests.service.export.commands import HEAD, in_compose, in_pod, in_shell, pods
 from tests.service.export.plans import a_plan, in_two_phases, plan_of
 from tests.service.export.test_compose import compose_schema
@@ -76,18 +77,33 @@ def test_the_router_has_the_plans_fractions() -> None:
 
 
 def test_the_router_names_the_replicas_that_take_either_phase_and_when() -> None:
-    """As plans start them now; the sample is of before."""
-    assert "either_phase" not in json.loads(text_of("router"))
-    replicas = [
-        one.model_copy(update={"engine_args": {**one.engine_args, **dict(role_args(one.role, bends=True))}})
-        for one in PLAN.replicas
+    """One prefills 6 prompts/s of 1,000 tokens: half of the wait of 3 s is 9,000 tokens."""
+    stages = [{"gpu": "h100-sxm", "tensor_parallel": 1}]
+    table = [
+        {"model": "chat", "stages": stages, "role": role, "rps": {"question": rps}}
+        for role, rps in (("prefill", 6.0), ("decode", 4.0))
     ]
-    document = json.loads(exported(PLAN.model_copy(update={"replicas": tuple(replicas)}), "router").content)
-    of_phases = [one for one in PLAN.replicas if one.role != "aggregated"]
-    assert {one.role for one in of_phases} == {"prefill", "decode"}
-    assert document["either_phase"]["small"] == {
-        one.id: {"role": one.role, "waiting_prompt_tokens": 8192, "answers": 256} for one in of_phases
+    workload = {"name": "question", "input_tokens": 1000, "output_tokens": 200, "rate_rps": 4}
+    model = {"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_p90_s": 3}, "workloads": [workload]}
+    offer = an_offer(
+        gpu="h100-sxm", gpus=1, available=4, price_usd_per_hour=2.0, site="s", inter_machine_gb_per_s=50.0
+    )
+    found = plan(
+        a_problem(
+            objective={"kind": "min_cost"},
+            models=[model],
+            market={"offers": a_snapshot(offer)},
+            throughput={"only": True, "table": table},
+            search={"disaggregation": "only"},
+        )
+    )
+    roles = {replica.id: replica.role for replica in found.replicas}
+    assert sorted(roles.values()) == ["decode", "decode", "prefill"]
+    document = json.loads(exported(found, "router").content)
+    assert document["either_phase"]["chat"] == {
+        name: {"role": role, "waiting_prompt_tokens": 9000, "answers": 256} for name, role in roles.items()
     }
+    assert "either_phase" not in json.loads(text_of("router"))
 
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format not in ("nginx", "envoy")])

@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sutler.solver.plan import Replica
-from sutler.solver.problem import Role
+from sutler.solver.plan import Replica, WorkloadRate
+from sutler.solver.problem import LatencyLimit, Role, ServedModel, Workload
 from sutler.solver.simulation import fleet
-from sutler.solver.simulation.bending import QUEUE_TOKENS, PhaseLoad, RolePolicy, most_answers, whole_at
+from sutler.solver.simulation.bending import EitherPhase, PhaseLoad, RolePolicy, either_phases, whole_at
 from sutler.solver.simulation.fleet import KvRoute, Rerouting, SimulatedReplica, simulate
 from sutler.solver.simulation.outcome import Outcome
 from sutler.solver.simulation.requests import Requests
 from sutler.solver.simulation.step_times import StepTimes
 from tests.solver.simulation.builders import random_requests, requests, toy_replica, toy_times
 
+TOKENS = 8192
 POLICIES: tuple[RolePolicy, ...] = ("fixed", "mixed_pool", "opportunistic")
 
 
 def load(position: int = 0, **others: Any) -> PhaseLoad:
-    usual: dict[str, Any] = {"prompt_tokens": 0, "answers": 1, "planned": 8, "is_idle": False, "is_mixed": False}
-    return PhaseLoad(position=position, **{**usual, **others})
+    usual: dict[str, Any] = {"prompt_tokens": 0, "answers": 1, "is_idle": False, "is_mixed": False}
+    return PhaseLoad(position=position, short=EitherPhase("chat", TOKENS, 8), **{**usual, **others})
 
 
 def either(role: Role, name: str, times: StepTimes | None = None, *, batch: int = 8) -> SimulatedReplica:
     replica = toy_replica(times, name=name)
-    return replace(
-        replica, settings=replace(replica.settings, role=role), model="chat", most_answers=batch, outside_s=0.001
-    )
+    of_phase = replace(replica.settings, role=role)
+    return replace(replica, settings=of_phase, either_phase=EitherPhase("chat", TOKENS, batch), outside_s=0.001)
 
 
 def run(
@@ -59,11 +59,11 @@ def split(replicas: Sequence[SimulatedReplica], exposed_s: float) -> tuple[Any, 
     ("prefill", "decode", "others", "expected"),
     [
         ({}, {}, (), None),
-        ({"prompt_tokens": QUEUE_TOKENS + 1}, {}, (), 1),
-        ({"prompt_tokens": QUEUE_TOKENS}, {}, (), None),
-        ({"prompt_tokens": QUEUE_TOKENS + 1}, {"answers": 8}, (), None),
-        ({"prompt_tokens": QUEUE_TOKENS + 1}, {"answers": 3}, ({"answers": 2},), 2),
-        ({"prompt_tokens": QUEUE_TOKENS + 1}, {"answers": 3, "is_mixed": True}, ({"answers": 2},), 1),
+        ({"prompt_tokens": TOKENS + 1}, {}, (), 1),
+        ({"prompt_tokens": TOKENS}, {}, (), None),
+        ({"prompt_tokens": TOKENS + 1}, {"answers": 8}, (), None),
+        ({"prompt_tokens": TOKENS + 1}, {"answers": 3}, ({"answers": 2},), 2),
+        ({"prompt_tokens": TOKENS + 1}, {"answers": 3, "is_mixed": True}, ({"answers": 2},), 1),
         ({"answers": 0}, {"answers": 8}, (), 0),
         ({"answers": 8}, {"answers": 8}, (), None),
     ],
@@ -86,16 +86,34 @@ def test_who_helps_in_the_mixed_pool(
     assert whole_at("mixed_pool", first, second, every) == expected
 
 
-def test_a_replica_that_prefills_is_short_of_places_as_the_first_that_decodes() -> None:
-    def planned(role: Role, batch: int | None, model: str = "chat") -> Replica:
-        return Replica("r", model, role, (), batch, 0.5, ())
+def test_a_replica_is_short_when_half_of_the_wait_that_a_limit_allows_is_there() -> None:
+    """At 3 of 4 requests/s of 1,000 tokens: 4,000 tokens/s, and 1.5 s of the 3 s to the first token."""
 
-    first, second, other = planned("decode", 200), planned("decode", 90), planned("decode", 7, "other")
-    prefill = planned("prefill", 1)
-    every = [first, second, other, prefill]
-    assert [most_answers(one, every) for one in every] == [200, 90, 7, 90]
-    assert most_answers(planned("decode", None), every) == 256
-    assert most_answers(planned("prefill", 1, "third"), every) == 256
+    def planned(name: str, role: Role, batch: int, model: str = "chat", rps: float = 4.0) -> Replica:
+        rates = (WorkloadRate("w", rps),)
+        return Replica(name, model, role, (), batch, 0.75, (WorkloadRate("w", 3.0),), sustained_rps=rates)
+
+    limits = (LatencyLimit("ttft", 90, 3.0), LatencyLimit("tpot", 90, 0.1))
+    workloads = (Workload("w", 1000.0, 10.0, 1.0),)
+    models = {
+        "chat": ServedModel("chat", None, "bf16", "bf16", workloads, slo=limits),
+        "other": ServedModel("other", None, "bf16", "bf16", workloads),
+    }
+    every = [
+        planned("p", "prefill", 1),
+        planned("q", "prefill", 1, rps=0.5),
+        planned("d", "decode", 200),
+        planned("e", "decode", 90),
+        planned("x", "prefill", 1, "other", 50.0),
+        planned("y", "aggregated", 8, "other"),
+    ]
+    assert either_phases(every, models) == {
+        "p": EitherPhase("chat", 6000, 90),
+        "q": EitherPhase("chat", 2048, 90),
+        "d": EitherPhase("chat", 2048, 200),
+        "e": EitherPhase("chat", 2048, 90),
+        "x": EitherPhase("other", 50_000, 256),
+    }
 
 
 def test_who_is_idle_is_an_opportunity() -> None:
@@ -140,14 +158,15 @@ def test_an_idle_replica_serves_the_next_request_whole() -> None:
 
 
 def test_a_replica_that_takes_one_phase_alone_never_helps() -> None:
-    replicas = [either("prefill", "p"), replace(either("decode", "d", batch=1), model=None)]
+    replicas = [either("prefill", "p"), replace(either("decode", "d", batch=1), either_phase=None)]
     asked = requests([(0.1 * number, 100, 200) for number in range(6)])
     for roles in POLICIES:
         assert run(asked, roles, replicas).decode.tolist() == [1] * 6
 
 
 def test_another_model_s_replicas_do_not_help() -> None:
-    replicas = [either("prefill", "p"), either("decode", "d"), replace(either("decode", "e"), model="other")]
+    other = replace(either("decode", "e"), either_phase=EitherPhase("other", TOKENS, 8))
+    replicas = [either("prefill", "p"), either("decode", "d"), other]
     fractions, routes = split(replicas[:2], 0.0)
     asked = requests([(0.0, 2000, 4)] * 20)
     fractions = np.append(fractions, [[0.0]], axis=1)
