@@ -19,7 +19,6 @@ from typing import Final
 
 from tests.engine import accuracy, deployment, scheduling, serving
 from tests.engine.beside import LENGTHS, VERSION, clocked
-from tests.service.running import until
 
 TOO_BUSY: Final = 20.0  # load above which wall-clock rates say nothing
 WITHIN: Final = 0.2
@@ -62,6 +61,11 @@ def _in_process(
     with clocked(model, folder / "clocked.log") as engine:
         steps = {name: scheduling.of_the_engine(engine, prompts) for name, prompts in scheduling.BURSTS.items()}
         return accuracy.measured(engine, requests=requests), steps
+
+
+def _deployed(model: Path, calibration: Path, folder: Path, *, with_bench: bool) -> list[tuple[bool, str]]:
+    folder.mkdir()
+    return list(deployment.show(model, json.loads(calibration.read_text()), folder, with_bench=with_bench))
 
 
 def _steps(report: Report, measured: dict[str, list[scheduling.Step]]) -> None:
@@ -172,30 +176,31 @@ def main() -> int:
     report.say(f"{time.strftime('%F')}, {os.cpu_count()} cores ({_processor()}), load {load:.0f} at the start.")
     with tempfile.TemporaryDirectory(prefix="sutler-engine-") as name, ThreadPoolExecutor(1) as pool:
         folder, model = Path(name), Path("build/engine-model").resolve()
-        measuring = pool.submit(_in_process, model, folder, options.requests)
-        until(lambda: (model / "tokenizer.json").exists() or measuring.done())
+        found = None
+        with report.part("In process"):  # alone: beside others its steps take longer
+            found, steps = _in_process(model, folder, options.requests)
+        if found is not None:
+            with report.part("Steps"):
+                _steps(report, steps)
+            with report.part("Closed loops"):
+                _closed(report, found, model, folder)
+        calibration = folder / "mine.json"
+        deploying = pool.submit(_deployed, model, calibration, folder / "deployed", with_bench=load <= TOO_BUSY)
         with report.part("Commands"):
             report.say(f"- {serving.read_by_vllm(folder)}")
         with report.part("An offline plan's script"):
             planned_s = serving.offline_run(model, folder)
             report.say(f"- 12 requests answered, and the script ended by itself; planned {planned_s:.0f} s")
-        with report.part("In process"):
-            found, steps = measuring.result()
-        if measuring.exception() is None:
-            with report.part("Steps"):
-                _steps(report, steps)
-            with report.part("Closed loops"):
-                _closed(report, found, model, folder)
+        if calibration.exists() and found is not None:
             with report.part("Random arrivals, means"):
                 _open(report, found, folder)
             with report.part(f"Random arrivals, p{accuracy.PERCENTILE} at 60 % of what the engine can do"):
                 _percentiles(report, found, folder, 0.6)
-            with report.part("A deployment"):
-                if load > TOO_BUSY:
-                    report.say(f"- without vLLM's own benchmark: the load is {load:.0f}")
-                calibration = json.loads((folder / "mine.json").read_text())
-                for holds, what in deployment.show(model, calibration, folder, with_bench=load <= TOO_BUSY):
-                    report.expect(holds, what)
+        with report.part("A deployment, beside the last parts"):
+            if load > TOO_BUSY:
+                report.say(f"- without vLLM's own benchmark: the load is {load:.0f}")
+            for holds, what in deploying.result():
+                report.expect(holds, what)
     for one in report.failed:
         report.say(f"failed: {one}")
     if options.write:
