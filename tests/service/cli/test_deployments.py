@@ -21,7 +21,7 @@ from sutler.service.cli.app import app
 from sutler.service.documents.examples import CHAT as ESTIMATED_CHAT
 from tests.adapters.server import Reply, ScriptedServer, json_reply
 from tests.service.builders import CHAT, changed
-from tests.service.running import ROOT, Running, until
+from tests.service.running import PATIENCE_S, ROOT, Running, until
 
 BUSIER = changed(CHAT, ("models", 0, "workloads", 0, "rate_rps"), 45)
 IMPOSSIBLE = {**CHAT, "limits": {"max_gpus": {"h100-sxm": 0, "rtx-4090": 0}}}
@@ -379,13 +379,14 @@ def test_plans_that_were_missed_are_told_one_by_one(running: Running, planned: s
 
 def test_ctrl_c_ends_the_watch_with_130(running: Running, planned: str) -> None:
     command = [sys.executable, "-m", "sutler", "deployments", "watch", planned, "--after", "0"]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert re.match(rf"{MOMENT} {planned} revision 1: ", process.stdout.readline().decode())
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline().decode()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert re.match(rf"{MOMENT} {planned} revision 1: ", first), (first, err)
     assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
 
 
