@@ -50,8 +50,6 @@ SPREAD: Final = 0.3  # chosen: so few runs move factors less than the hundreds t
 LAYER_ERROR: Final = 0.1  # chosen: how far a layer's time alone may be from that in a step, as a logarithm
 SOFT_L1_SCALE: Final = 1.5  # in standard deviations
 FIRST_TOKEN_ERROR: Final = 0.3  # chosen: how far off first tokens are by chance, as a logarithm
-# What a request takes before the engine is its server's and machine's; chosen: a factor of e either way is common.
-BASE_SPREAD: Final = 1.0
 FOLDS: Final = 10  # chosen: with more, many runs take long; with fewer, too little is left to fit
 
 
@@ -178,8 +176,7 @@ def _with_first_tokens(runs: Sequence[ServingRun], start: Calibration) -> Calibr
     def found(calibration: Calibration) -> FloatArray:
         return errors(waited, calibration).ttft_s / FIRST_TOKEN_ERROR
 
-    spreads = {**FIRST_TOKEN_SPREAD, "first_token_base": BASE_SPREAD}
-    chosen = [Parameter(f"engine:{engine}", name, spread) for name, spread in spreads.items()]
+    chosen = [Parameter(f"engine:{engine}", name, spread) for name, spread in FIRST_TOKEN_SPREAD.items()]
     return fitted(known, chosen, found, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=20, tolerance=1e-3)
 
 
