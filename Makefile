@@ -9,6 +9,8 @@ ONCE := --quiet --disable-pip-version-check --no-compile
 SKYPILOT := skypilot==0.14.1
 TORCH := torch==2.13.0
 PLAYWRIGHT := playwright==1.65.2
+# Of the tests: half as many again as cores, since many wait for services.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(max(2, (os.cpu_count() or 2) * 3 // 2))')
 # Random problems whose plans export-check has vLLM read.
 PROBLEMS ?= 20
 
@@ -78,10 +80,10 @@ replanning-demo: $(STAMP)
 	@$(BIN)/python examples/replanning_demo.py
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n auto -m 'not slow' $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
 test-all: $(STAMP)
-	@$(BIN)/python -m pytest -n auto $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
