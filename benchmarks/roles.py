@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.day.traffic import FILES, TRACES
 from benchmarks.machine import describe_machine
 from benchmarks.program import parser_of
-from benchmarks.roles_surge import surge_lines
+from benchmarks.roles_surge import LIMITS, LOADS, roles_of, rps_of, surge_lines
 from benchmarks.scratch import tell
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.traces import RequestTrace, read_trace_file
@@ -26,7 +26,6 @@ from sutler.service.simulation.traffic import PoissonTraffic
 from sutler.solver.simulation.bending import RolePolicy
 
 POLICIES: Final[tuple[RolePolicy, ...]] = ("fixed", "mixed_pool", "opportunistic")
-LOADS: Final = (0.6, 0.8, 0.95)
 STEPS: Final = 7  # of the bisection for what is carried: to 1 %
 DURATION_S: Final = 300.0
 SERVICES: Final = dict(zip(("conversation", "code"), FILES, strict=True))
@@ -38,7 +37,6 @@ FLEETS: Final[Mapping[str, Mapping[str, int]]] = {
     "HA": {"h100-sxm": 6, "a100-sxm4-80gb": 6},
 }
 NETWORK_GB_PER_S: Final = {"h100-sxm": 50.0, "a100-sxm4-80gb": 25.0, "h800-sxm": 3.1, "h20": 3.1}
-LIMITS: Final = {"ttft_p90_s": 2.0, "tpot_p90_s": 0.1}
 HEADINGS: Final = ("fleet", "planned for", "replayed", "load", *POLICIES)
 
 
@@ -127,7 +125,8 @@ def _replays(
 ) -> Iterator[str]:
     document = plans[planned]
     full = rps_of(plans[replayed]) / rps_of(document)
-    named = (f"{fleet} {split_of(document)}", planned, replayed)
+    prefill, decode = roles_of(document)
+    named = (f"{fleet} ({prefill}P, {decode}T)", planned, replayed)
 
     def replay(load: float, roles: RolePolicy) -> TrafficResource:
         traffic = PoissonTraffic(DURATION_S, load * full, lengths={"chat": trace})
@@ -145,17 +144,6 @@ def _carried(replay: Callable[[float, RolePolicy], TrafficResource], roles: Role
         holds = all(limit.met for limit in replay(middle, roles).limits)
         low, high = (middle, high) if holds else (low, middle)
     return low
-
-
-def rps_of(document: PlanDocument) -> float:
-    """What it is planned to carry."""
-    return sum(sum(one.throughput_rps.values()) for one in document.replicas if one.role == "prefill")
-
-
-def split_of(document: PlanDocument) -> str:
-    """Its replicas by role, as Splitwise writes them."""
-    roles = [replica.role for replica in document.replicas]
-    return f"({roles.count('prefill')}P, {roles.count('decode')}T)"
 
 
 def _cell(found: TrafficResource) -> str:

@@ -21,12 +21,12 @@ from sutler.solver.simulation.replicas import lengths_of, simulated_replicas
 from sutler.solver.simulation.requests import RequestKind, Requests, joined, sampled
 
 LOADS: Final = (0.6, 0.8, 0.95)
+LIMITS: Final = {"ttft_p90_s": 2.0, "tpot_p90_s": 0.1}
 BEFORE_S, AFTER_S = 300.0, 1800.0
 SEEN_AFTER_S: Final = 60.0  # chosen: a feed is read every 15 s, and a drift holds for some readings
 PART_S: Final = 30.0  # of time: what is within limits is counted in parts
 CARRIED: Final = 0.9  # as many of a part are to be within the limits
 WEIGHTS_GB: Final = 141.0  # Llama 3 70B in BF16
-TTFT_S, TPOT_S = 2.0, 0.1
 PARTS: Final = {"code": (0.0, BEFORE_S), "conversation": (BEFORE_S, AFTER_S)}  # from when, for how long
 
 
@@ -44,7 +44,7 @@ def surge_lines(plans: Mapping[str, PlanDocument], traces: Mapping[str, RequestT
     policy = PolicyDocument()
     started_s = policy.startup_s + WEIGHTS_GB / policy.download_gb_per_s
     restarted_s = policy.drain_s + policy.restart_s
-    before, after = (_split(plans[name]) for name in ("code", "conversation"))
+    before, after = (roles_of(plans[name]) for name in ("code", "conversation"))
     count = before[0] + before[1]
     turned = before[0] - after[0]
     yield "## A mix that turns"
@@ -57,13 +57,14 @@ def surge_lines(plans: Mapping[str, PlanDocument], traces: Mapping[str, RequestT
         f"minutes after the turn), and the seconds until {CARRIED:.0%} of those that come are."
     )
     yield ""
-    yield f"| load | {' | '.join(way.name for way in _ways(before, after, restarted_s, started_s))} |"
-    yield f"|{'---|' * (len(_ways(before, after, restarted_s, started_s)) + 1)}"
+    ways = _ways(before, after, restarted_s, started_s)
+    yield f"| load | {' | '.join(way.name for way in ways)} |"
+    yield f"|{'---|' * (len(ways) + 1)}"
     for load in LOADS:
         asked = _requests(traces, plans, load)
         replicas = _replicas(plans["code"], asked, count + turned)
         cells = []
-        for way in _ways(before, after, restarted_s, started_s):
+        for way in ways:
             outcome = _run(way, replicas, asked, before, plans)
             missed, until_s = _judged(outcome)
             cells.append(f"{missed:,} · {'never' if until_s is None else f'{until_s:.0f} s'}")
@@ -87,12 +88,14 @@ def _ways(before: tuple[int, int], after: tuple[int, int], restarted_s: float, s
     ]
 
 
-def _split(plan: PlanDocument) -> tuple[int, int]:
+def roles_of(plan: PlanDocument) -> tuple[int, int]:
+    """Its replicas that prefill, and those that decode."""
     roles = [replica.role for replica in plan.replicas]
     return roles.count("prefill"), roles.count("decode")
 
 
-def _rps(plan: PlanDocument) -> float:
+def rps_of(plan: PlanDocument) -> float:
+    """What it is planned to carry."""
     return sum(sum(one.throughput_rps.values()) for one in plan.replicas if one.role == "prefill")
 
 
@@ -101,7 +104,7 @@ def _requests(traces: Mapping[str, RequestTrace], plans: Mapping[str, PlanDocume
     kinds, parts = tuple(_kind(name, traces[name]) for name in PARTS), []
     for number, (name, (start_s, length_s)) in enumerate(PARTS.items()):
         lengths = np.asarray(traces[name].input_tokens), np.asarray(traces[name].output_tokens)
-        rps = load * _rps(plans[name])
+        rps = load * rps_of(plans[name])
         part = sampled(kinds[number : number + 1], "chat", *lengths, rate_rps=rps, duration_s=length_s, seed=7)
         of_kind = np.full(len(part), number, dtype=np.int64)
         parts.append(Requests(kinds, of_kind, part.arrival_s + start_s, part.input_tokens, part.output_tokens))
@@ -153,7 +156,7 @@ def _judged(outcome: Outcome) -> tuple[int, float | None]:
     """Requests after the turn outside the limits, and after how many seconds enough of them are within."""
     since_s = outcome.requests.arrival_s - BEFORE_S
     counted = since_s >= 0
-    within = (outcome.ttft_s <= TTFT_S) & ~(outcome.tpot_s > TPOT_S) & outcome.is_served
+    within = (outcome.ttft_s <= LIMITS["ttft_p90_s"]) & ~(outcome.tpot_s > LIMITS["tpot_p90_s"]) & outcome.is_served
     part = (since_s[counted] // PART_S).astype(np.int64)
     arrived, kept = np.bincount(part), np.bincount(part, weights=within[counted])
     short = np.flatnonzero(kept < CARRIED * arrived)

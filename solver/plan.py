@@ -1,5 +1,6 @@
 """What comes out: one plan, frozen. The service adds identity and time stamps (service/json_schemas.py)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -121,11 +122,10 @@ class Replica:
     checkpoint: str | None = None
     sustained_rps: tuple[WorkloadRate, ...] = ()
 
-    @property
-    def started_for_sequences(self) -> int | None:
-        """What its engine takes at once on all ranks, by its arguments; None where they do not say it."""
-        per_rank = dict(self.engine_args).get("max_num_seqs")
-        return None if per_rank is None else int(per_rank) * self.data_parallel
+
+def sequences_of(engine_args: Mapping[str, str | int | float | bool]) -> int:
+    """The sequences that an engine takes at once on all of its ranks; 0 where its arguments do not say it."""
+    return int(engine_args.get("max_num_seqs", 0)) * int(engine_args.get("data_parallel_size", 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sutler.solver.catalog.entries import usual_kv_precision
+from sutler.solver.plan import sequences_of
 from sutler.solver.problem import Role, ServedModel, Speculation
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.stage_times import CHUNK_TOKENS
@@ -104,11 +105,6 @@ def bends(role: Role, engine: str, args: Mapping[str, str | int | float | bool])
     if role == "aggregated" or engine == "sglang" or "speculative_config" in args or not isinstance(transfer, str):
         return False
     return bool(json.loads(transfer).get("kv_role") == "kv_both") and sequences_of(args) >= MAX_SEQUENCES
-
-
-def sequences_of(args: Mapping[str, str | int | float | bool]) -> int:
-    """The sequences that an engine takes at once on all of its ranks; 0 where its arguments do not say it."""
-    return int(args.get("max_num_seqs", 0)) * int(args.get("data_parallel_size", 1))
 
 
 def either_phase(

@@ -12,7 +12,7 @@ place stays where its prompt was computed, and a prompt that would wait goes to 
   replica that has the fewest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -89,10 +89,10 @@ class PhaseLoad:
         return self.answers >= self.short.answers
 
 
-def whole_at(roles: RolePolicy, prefill: PhaseLoad, decode: PhaseLoad, others: Sequence[PhaseLoad]) -> int | None:
+def whole_at(roles: RolePolicy, prefill: PhaseLoad, decode: PhaseLoad, others: Iterable[PhaseLoad]) -> int | None:
     """The position of the replica that serves the request as a whole, None: `prefill` and `decode` as planned.
 
-    `others`: all replicas of the model that take either phase, these two among them.
+    `others`: all replicas of the model that take either phase, these two among them; read where they are needed.
     """
     if roles == "opportunistic":
         return next((other.position for other in others if other.is_idle), None)

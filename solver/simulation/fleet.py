@@ -267,19 +267,19 @@ class _Run:
 
     def _bent(self, roles: RolePolicy, number: int, at_s: float, prefill: int, decode: int) -> int | None:
         """The replica that takes both phases, if any."""
-        if prefill not in self._bending or decode not in self._bending:
+        short = self._bending.get(prefill)
+        if short is None:
             return None
-        model = self._bending[prefill].model
-        loads = {
-            position: self._phase_load(position, at_s, one)
-            for position, one in self._bending.items()
-            if one.model == model and self._engines[position].fits(number) and self._ends_s[position] > at_s
-        }
-        if prefill not in loads or decode not in loads:
+        able = [p for p, one in self._bending.items() if one.model == short.model and self._takes(number, p, at_s)]
+        if prefill not in able or decode not in able:
             return None
-        return whole_at(roles, loads[prefill], loads[decode], list(loads.values()))
+        others = (self._phase_load(position, at_s) for position in able)
+        return whole_at(roles, self._phase_load(prefill, at_s), self._phase_load(decode, at_s), others)
 
-    def _phase_load(self, position: int, at_s: float, short: EitherPhase) -> PhaseLoad:
+    def _takes(self, number: int, position: int, at_s: float) -> bool:
+        return self._engines[position].fits(number) and self._ends_s[position] > at_s
+
+    def _phase_load(self, position: int, at_s: float) -> PhaseLoad:
         self._advance(position, at_s)
         engine = self._of_phases[position]
         taken, ended = self._whole[position], self._recorders[position].ended
@@ -289,7 +289,7 @@ class _Run:
             position=position,
             prompt_tokens=engine.prompt_tokens + self._coming_tokens[position],
             answers=engine.answers,
-            short=short,
+            short=self._bending[position],
             is_idle=not engine.load and not self._coming[position],
             is_mixed=bool(taken),
         )

@@ -17,7 +17,7 @@ from sutler.solver.arrays import IntArray
 from sutler.solver.catalog.entries import Gpu
 from sutler.solver.catalog.power_caps import capped
 from sutler.solver.errors import InvalidProblemError
-from sutler.solver.plan import Evidence, Replica, Stage
+from sutler.solver.plan import Evidence, Replica, Stage, sequences_of
 from sutler.solver.problem import Role, ServedModel, Workload
 from sutler.solver.simulation.bending import either_phases
 from sutler.solver.simulation.engine import EngineSettings, Scheduling
@@ -77,8 +77,8 @@ def simulated_replicas(
 
 def _most_sequences(replica: Replica) -> int:
     """What its engine takes at once: one that takes either phase is started for more than its plan counts on."""
-    started_for = None if replica.role == "aggregated" else replica.started_for_sequences
-    return max(replica.max_batch or MAX_SEQUENCES, started_for or 0)
+    started_for = 0 if replica.role == "aggregated" else sequences_of(dict(replica.engine_args))
+    return max(replica.max_batch or MAX_SEQUENCES, started_for)
 
 
 def with_layers(replica: Replica, model: ServedModel) -> Replica:

@@ -12,7 +12,8 @@ from typing import Final
 
 from sutler.service.deployments.diff.stable_ids import KeyedMachine, KeyedReplica, keyed
 from sutler.service.documents.plan import PlanDocument
-from sutler.solver.answer.engine_args import bends, either_phase, sequences_of
+from sutler.solver.answer.engine_args import bends, either_phase
+from sutler.solver.plan import sequences_of
 
 Signature = str
 """What an engine is: equal for engines of which one can stand in for the other."""

@@ -8,7 +8,7 @@ import pytest
 from sutler.solver import solve
 from sutler.solver.answer.pairing import Side, in_order
 from sutler.solver.catalog import load_gpus, load_models
-from sutler.solver.plan import KvTransfer, Plan, Replica
+from sutler.solver.plan import KvTransfer, Plan, Replica, sequences_of
 from sutler.solver.problem import Disaggregation, Limits, ObjectiveKind, Problem, Role, Search
 from sutler.solver.replanning import Considered, Switching, holdings_of, standing_of
 from sutler.solver.replanning.standing import StandingDeployment, StandingFleet, standing_candidates, standing_fleet
@@ -268,7 +268,7 @@ def test_roles_of_estimated_rates_bend_whatever_their_batches_are() -> None:
     plan, changed = solve(an_estimated_mix(8.0, 1.0)), an_estimated_mix(2.0, 15.0)
     batches = {replica.role: replica.max_batch for replica in plan.replicas}
     assert batches == {"prefill": 6, "decode": 256}
-    assert {replica.started_for_sequences for replica in plan.replicas} == {256}
+    assert {sequences_of(dict(replica.engine_args)) for replica in plan.replicas} == {256}
     found = considered(changed, plan, market=[], switching=SLOW)
     assert not found.keep.carries
     option = found.options[-1]
