@@ -249,10 +249,12 @@ def _wrong_engine(view: PlanView, replica: Replica, sustained: Sustained) -> Ite
         )
         for bends in (True, False)  # plans of versions before name one phase
     )
+    with_its_own = tuple((name, dict(earlier).get(name) if name == "max_num_seqs" else v) for name, v in arguments)
     environment = engine_env(tuple(stage.layers or 0 for stage in replica.stages))
     if replica.engine_env != environment:
         yield f"{path}.engine_env: {replica.engine_env!r}, expected {environment!r}"
-    if [*map(_typed, replica.engine_args)] not in ([*map(_typed, arguments)], [*map(_typed, earlier)]):
+    known = (arguments, earlier, with_its_own)  # the last: for either phase, with the sequences of its own
+    if [*map(_typed, replica.engine_args)] not in [[*map(_typed, one)] for one in known]:
         yield f"{path}.engine_args: {replica.engine_args!r}, expected {arguments!r}"
 
 

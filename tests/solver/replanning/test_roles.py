@@ -282,6 +282,23 @@ def test_roles_of_estimated_rates_bend_whatever_their_batches_are() -> None:
     assert bent == {256}
 
 
+def test_a_plan_whose_engines_have_the_sequences_of_their_phase_holds() -> None:
+    """As plans were made that named either phase already; with other sequences it does not."""
+    problem = an_estimated_mix(8.0, 1.0)
+    plan = solve(problem)
+
+    def with_sequences(add: int) -> Plan:
+        replicas = [
+            replace(one, engine_args=tuple({**dict(one.engine_args), "max_num_seqs": one.max_batch + add}.items()))
+            for one in plan.replicas
+            if one.max_batch is not None
+        ]
+        return replace(plan, replicas=tuple(replicas))
+
+    assert verify(problem, with_sequences(0)) == ()
+    assert any("engine_args" in violation for violation in verify(problem, with_sequences(1)))
+
+
 def test_engines_started_for_one_phase_start_anew_for_the_other() -> None:
     plan = as_started_before(solve(a_mix(1.9, 0.05)))
     assert verify(a_mix(1.9, 0.05), plan) == ()
