@@ -57,13 +57,18 @@ LARGEST_LOG_ERROR: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One number that is fitted, as the logarithm of its ratio to the prior mean."""
+    """One number that is fitted, as the logarithm of its ratio to the prior mean.
+
+    may_vanish: a time that comes on top of others and may be none at all: below its prior mean it is held by the
+    ratio instead, so that nothing is 1 / spread away and not infinitely far.
+    """
 
     place: (
         str  # "factors", or a GPU class ("class:hopper"), engine ("engine:vllm") or kernels ("kernels:3", by place)
     )
     name: str
     spread: float
+    may_vanish: bool = False
 
 
 def parameters(
@@ -111,8 +116,13 @@ def fitted(
 ) -> Calibration:
     """`prior` with the chosen parameters moved to where errors and moves, in parts of their spreads, are least."""
     spread = np.array([parameter.spread for parameter in chosen])
+    may_vanish = np.array([parameter.may_vanish for parameter in chosen])
+
+    def strains(moves: FloatArray) -> FloatArray:
+        return np.asarray(np.where(may_vanish & (moves < 0.0), np.expm1(moves), moves) / spread)
+
     solution = least_squares(
-        lambda moves: np.concatenate([errors(moved(prior, chosen, moves)), moves / spread]),
+        lambda moves: np.concatenate([errors(moved(prior, chosen, moves)), strains(moves)]),
         np.zeros(len(chosen)),
         loss="soft_l1",
         f_scale=soft_l1_scale,

@@ -120,6 +120,17 @@ def test_first_tokens_of_an_engine_that_is_slow_with_them_alone_are_learnt() -> 
     assert found.calibration.engine("vllm").first_token_base > 1.5 * SHIPPED.engine("vllm").first_token_base
 
 
+def test_an_engine_that_is_asked_without_http_is_learnt_to_have_next_to_no_base_time() -> None:
+    truth = replace(
+        SHIPPED, engines={**SHIPPED.engines, "vllm": replace(SHIPPED.engine("vllm"), first_token_base=0.05)}
+    )
+    loops = [a_run(input_tokens=i, output_tokens=o, concurrency=c) for i, o in ((64, 32), (512, 64)) for c in (1, 4)]
+    found = refit(as_if(loops, 1.0, truth), [], SHIPPED).calibration
+    unseen = as_if([a_run(input_tokens=256, output_tokens=64, concurrency=c) for c in (1, 4, 8)], 1.0, truth)
+    assert np.abs(errors(unseen, SHIPPED).ttft_s).min() > 1.0
+    assert np.abs(errors(unseen, found).ttft_s).max() < 0.1
+
+
 def test_kernels_of_experts_are_learnt_apart_from_dense_models() -> None:
     experts = a_few(spec=resolve_model("qwen3-30b-a3b"))
     found = refit(as_if(experts, 0.6), [], SHIPPED).calibration
