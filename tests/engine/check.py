@@ -20,7 +20,6 @@ from typing import Final
 from tests.engine import accuracy, deployment, scheduling, serving
 from tests.engine.beside import LENGTHS, VERSION, clocked
 
-TOO_BUSY: Final = 20.0  # load above which wall-clock rates say nothing
 WITHIN: Final = 0.2
 WIDEST: Final = 2.0  # chosen: equal runs on a busy machine were up to 1.5 apart
 
@@ -63,9 +62,9 @@ def _in_process(
         return accuracy.measured(engine, requests=requests), steps
 
 
-def _deployed(model: Path, calibration: Path, folder: Path, *, with_bench: bool) -> list[tuple[bool, str]]:
+def _deployed(model: Path, calibration: Path, folder: Path) -> list[tuple[bool, str]]:
     folder.mkdir()
-    return list(deployment.show(model, json.loads(calibration.read_text()), folder, with_bench=with_bench))
+    return list(deployment.show(model, json.loads(calibration.read_text()), folder))
 
 
 def _steps(report: Report, measured: dict[str, list[scheduling.Step]]) -> None:
@@ -171,9 +170,11 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=60, help="of each run with random arrivals (default: 60)")
     parser.add_argument("--write", type=Path, help="keep what is printed in this file")
     options = parser.parse_args()
-    report, load = Report(), os.getloadavg()[0]
+    report = Report()
     report.say(f"# sutler beside vLLM {VERSION} on CPUs\n")
-    report.say(f"{time.strftime('%F')}, {os.cpu_count()} cores ({_processor()}), load {load:.0f} at the start.")
+    report.say(
+        f"{time.strftime('%F')}, {os.cpu_count()} cores ({_processor()}), load {os.getloadavg()[0]:.0f} at the start."
+    )
     with tempfile.TemporaryDirectory(prefix="sutler-engine-") as name, ThreadPoolExecutor(1) as pool:
         folder, model = Path(name), Path("build/engine-model").resolve()
         found = None
@@ -185,7 +186,7 @@ def main() -> int:
             with report.part("Closed loops"):
                 _closed(report, found, model, folder)
         calibration = folder / "mine.json"
-        deploying = pool.submit(_deployed, model, calibration, folder / "deployed", with_bench=load <= TOO_BUSY)
+        deploying = pool.submit(_deployed, model, calibration, folder / "deployed")
         with report.part("Commands"):
             report.say(f"- {serving.read_by_vllm(folder)}")
         with report.part("An offline plan's script"):
@@ -196,9 +197,10 @@ def main() -> int:
                 _open(report, found, folder)
             with report.part(f"Random arrivals, p{accuracy.PERCENTILE} at 60 % of what the engine can do"):
                 _percentiles(report, found, folder, 0.6)
+            with report.part("vLLM's own benchmark"):
+                for holds, what in serving.benchmarked(folder / "calibrated.json", model, folder):
+                    report.expect(holds, what)
         with report.part("A deployment, beside the last parts"):
-            if load > TOO_BUSY:
-                report.say(f"- without vLLM's own benchmark: the load is {load:.0f}")
             for holds, what in deploying.result():
                 report.expect(holds, what)
     for one in report.failed:

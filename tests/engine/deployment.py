@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.engine.beside import LENGTHS, MIX, problem, sutler, written
-from tests.engine.serving import Server, benchmarked, started, wait_until_up
+from tests.engine.beside import LENGTHS, MIX, problem, sutler
+from tests.engine.serving import Server, started, wait_until_up
 from tests.service.running import Running, serving, settings, until
 
 NAME: Final = "tiny"
@@ -149,9 +149,7 @@ def send(
     return Counter(to)
 
 
-def show(
-    model: Path, calibration: Mapping[str, Any], folder: Path, *, with_bench: bool
-) -> Iterator[tuple[bool, str]]:
+def show(model: Path, calibration: Mapping[str, Any], folder: Path) -> Iterator[tuple[bool, str]]:
     """A deployment's life; yields whether each thing that was shown held, and what it was."""
     environment = settings(folder, SUTLER_OUTGOING_NETWORKS="127.0.0.0/8")
     with ExitStack() as stack:
@@ -162,8 +160,6 @@ def show(
         servers: dict[str, Server] = {}
         site.carry_out(first, servers, stack)
         yield len(servers) == 1, "the first plan rents one core; its exported script starts vLLM, which answers"
-        if with_bench:
-            yield from _benchmarked(next(iter(servers.values())), model, folder)
         site.read(servers)
         sent = send(_router(first, folder), servers, count=REQUESTS, seed=1)
         yield from site.saw(sent)
@@ -180,30 +176,6 @@ def show(
         lost = next(one for one in plan["replicas"] if one["id"] == name)["stages"][0]["rental"]
         site.holds([rental for number, rental in enumerate(plan["rentals"]) if number != lost])
         yield True, site.decided("lost")
-
-
-def _benchmarked(server: Server, model: Path, folder: Path) -> Iterator[tuple[bool, str]]:
-    """vLLM's own benchmark against the server, and whether `profiles import` takes what it saves."""
-    asked = written(folder / "benchmarked.yaml", problem(model))
-    for name, clients in (("short", 1), ("long", 4)):
-        saved = benchmarked(server, model, folder, name, clients)
-        words: list[object] = [
-            "--gpu",
-            "core",
-            "--tensor-parallel",
-            1,
-            "--model",
-            "tiny",
-            "--precision",
-            "bf16",
-            "--engine",
-            "vllm",
-        ]
-        words += ["--engine-version", "0.32.0+bench", "--problem", asked, "--json"]
-        imported = sutler("profiles", "import", folder / f"bench-{name}-{clients}.json", *words, folder=folder)
-        rate = f"{saved['request_throughput']:.1f} requests/s in wall-clock time"
-        kept = json.loads(imported)[0]["kept"]
-        yield kept == 1, f"`vllm bench serve`, {name}, {clients} in flight: {rate}, imported"
 
 
 def _as_routed(router: Mapping[str, Any], sent: Counter[tuple[str, str]]) -> Iterator[tuple[bool, str]]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import psutil
 import requests
 
-from tests.engine.beside import CORE, ENGINE, LENGTHS, sutler, written
+from tests.engine.beside import CORE, ENGINE, LENGTHS, VERSION, problem, sutler, written
 from tests.service.running import until
 
 START_S: Final = 300.0  # chosen: ends what hangs; 41 s on a quiet machine
@@ -102,8 +102,25 @@ def wait_until_up(server: Server) -> None:
     until(server.is_up, patience_s=START_S)
 
 
-def benchmarked(server: Server, model: Path, folder: Path, name: str, clients: int) -> dict[str, Any]:
-    """`vllm bench serve` against it; returns what it saved, in folder/bench-NAME-CLIENTS.json."""
+def benchmarked(plan: Path, model: Path, folder: Path) -> Iterator[tuple[bool, str]]:
+    """`vllm bench serve` against the engine of a plan of one machine, and whether `profiles import` takes what it
+    saves."""
+    router = json.loads(sutler("export", plan, "-f", "router", folder=folder))
+    ((_, replica),) = router["replicas"].items()
+    asked = written(folder / "benchmarked.yaml", problem(model))
+    words: list[object] = ["--gpu", "core", "--tensor-parallel", 1, "--model", "tiny", "--precision", "bf16"]
+    words += ["--engine", "vllm", "--engine-version", f"{VERSION}+bench", "--problem", asked, "--json"]
+    with started(plan, folder, machine=replica["host"]) as server:
+        wait_until_up(server)
+        for name, clients in (("short", 1), ("long", 4)):
+            saved = _bench(server, model, folder, name, clients)
+            imported = sutler("profiles", "import", folder / f"bench-{name}-{clients}.json", *words, folder=folder)
+            rate = f"{saved['request_throughput']:.1f} requests/s in wall-clock time"
+            yield json.loads(imported)[0]["kept"] == 1, f"{name}, {clients} in flight: {rate}, imported"
+
+
+def _bench(server: Server, model: Path, folder: Path, name: str, clients: int) -> dict[str, Any]:
+    """What it saved, in folder/bench-NAME-CLIENTS.json."""
     prompt, answer = LENGTHS[name]
     saved = folder / f"bench-{name}-{clients}.json"
     words = ["bench", "serve", "--backend", "vllm", "--base-url", server.url, "--model", "tiny"]
