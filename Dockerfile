@@ -20,6 +20,8 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && pip --python /opt/sutler/bin/python install --no-index --find-links wheels --requirement needed.txt
 
 FROM dependencies AS package
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 COPY README.md LICENSE setup.py ./
 COPY sutler sutler
 COPY solver solver

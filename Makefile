@@ -215,7 +215,8 @@ accuracy: check-data $(STAMP)
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml requirements.lock setup.py service/pages/libraries/package-lock.json | check-python
+$(STAMP): pyproject.toml requirements.lock setup.py service/pages/libraries/package-lock.json \
+		$(wildcard solver/tree/*.?pp) | check-python
 	@echo "Installing into $(VENV) with $(PYTHON) (about 1.2 GB; a minute or two the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --require-hashes -r requirements.lock

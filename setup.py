@@ -1,8 +1,10 @@
-"""Brings what browsers load with the pages into the package when it is built; all else is in pyproject.toml."""
+"""Brings what browsers load with the pages into the package when it is built, and compiles the search of fleets; all
+else is in pyproject.toml."""
 
 import runpy
 from pathlib import Path
 
+from pybind11.setup_helpers import Pybind11Extension
 from setuptools import Command, setup
 from setuptools.command.build import build
 
@@ -33,4 +35,18 @@ class FetchLibraries(Command):  # type: ignore[misc]
 
 
 build.sub_commands.insert(0, ("fetch_libraries", None))
-setup(cmdclass={"fetch_libraries": FetchLibraries})
+TREE = "solver/tree"
+setup(
+    cmdclass={"fetch_libraries": FetchLibraries},
+    ext_modules=[
+        Pybind11Extension(
+            "sutler.solver.tree._tree",
+            [f"{TREE}/module.cpp"],
+            depends=[f"{TREE}/simplex.hpp", f"{TREE}/tree.hpp"],
+            cxx_std=17,
+            # No sum in one step where the processor can: the same plan on every machine.
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            optional=True,  # without a compiler plans take longer
+        )
+    ],
+)

@@ -20,8 +20,8 @@ from sutler.solver.explanation.networks import network_bindings
 from sutler.solver.explanation.precision_alternative import precision_alternative
 from sutler.solver.explanation.robustness import robustness_of
 from sutler.solver.methods import binary_search, exact, giving_up
-from sutler.solver.methods.exact import SearchOutcome
 from sutler.solver.methods.finishing import finished
+from sutler.solver.methods.search import SearchOutcome
 from sutler.solver.plan import Alternative, Conflict, PhaseSeconds, Plan, SolveReport, Status
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal

@@ -31,7 +31,7 @@ FLOORS = {
         ("market", "profiling", "simulation"),
         ("candidates", "estimate", "offline"),
         ("polytope",),
-        ("answer",),
+        ("answer", "tree"),
         ("methods", "spares", "verify"),
         ("explanation",),
         ("clearing", "planner", "replanning"),

@@ -85,7 +85,9 @@ def test_the_wheel_holds_one_package_with_its_types_and_data(wheel: Path) -> Non
     tracked = subprocess.run(
         ["git", "ls-files", *OURS], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert [path for path in tracked if f"sutler/{path}" not in names and not path.endswith(".mako")] == []
+    sources = (".mako", ".cpp", ".hpp")
+    assert [path for path in tracked if f"sutler/{path}" not in names and not path.endswith(sources)] == []
+    assert [name for name in names if name.startswith("sutler/solver/tree/_tree.") and name.endswith((".so", ".pyd"))]
 
 
 def test_the_library_is_ours_whatever_is_called_like_our_folders(installed: Path, foreign: Path) -> None:

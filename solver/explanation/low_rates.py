@@ -13,8 +13,8 @@ from sutler.solver.answer.describe import describe, in_unit
 from sutler.solver.answer.routing import Routing, route, without_idle
 from sutler.solver.candidates.enumerate import Candidates
 from sutler.solver.methods import exact
-from sutler.solver.methods.exact import SearchOutcome
 from sutler.solver.methods.finishing import finished
+from sutler.solver.methods.search import SearchOutcome
 from sutler.solver.plan import RobustAlternative
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal

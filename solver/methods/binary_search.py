@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from sutler.solver.answer.routing import route
-from sutler.solver.methods.exact import Report, SearchOutcome, untold
+from sutler.solver.methods.search import Report, SearchOutcome, untold
 from sutler.solver.polytope.linear import solve_milp
 from sutler.solver.polytope.milp import Allocation, build_milp
 from sutler.solver.polytope.objectives import LEAST_LAM

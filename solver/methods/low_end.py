@@ -14,7 +14,8 @@ import numpy as np
 
 from sutler.solver.answer.routing import route, without_idle
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.methods.exact import RENTAL_HEURISTIC_EFFORT, objective_of, surviving
+from sutler.solver.methods.search import objective_of, surviving
+from sutler.solver.methods.with_routing import RENTAL_HEURISTIC_EFFORT
 from sutler.solver.polytope.linear import solve_milp
 from sutler.solver.polytope.milp import Allocation, Milp, build_milp, with_kinds_counted, with_second_routing
 from sutler.solver.polytope.objectives import FINISH_NODE_LIMIT, FINISH_RELATIVE_GAP, held_at

@@ -1,0 +1,174 @@
+"""Fleets without their routing, searched by branch and cut (solver/tree): where nothing is rented beside replicas.
+
+Flow: exact.minimise -> prove, improve (here) <-> the tree: counts to branch on, and for each of its points the
+inequalities that it breaks and, where it is whole, what it is worth (fleets.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from sutler.solver import tree
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.methods.fleets import LEAST_RELAXED, RELAXED_CLOSE, adopt, bounds_of, cut_between
+from sutler.solver.methods.search import CUTOFF_SHARE, ROUNDING, Search, promising
+from sutler.solver.polytope.column_generation import FleetRow
+from sutler.solver.polytope.linear import LinearProgram
+from sutler.solver.polytope.relaxation import most_lam
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.polytope.supply_hulls import supply_hulls
+from sutler.solver.tree import Told
+
+_STEPS = (60, 250, 1000)  # columns that plans are looked for among before all that are left
+_FEW_ENOUGH = 1.5  # survivors per column of the next step at which all of them are searched
+_NODES = 300  # of a step
+_MOST_NODES = 200_000  # some 20 seconds: what is not proven by then is left to HiGHS, whose cuts are others
+_ROOT_ROUNDS = 25  # of inequalities before any branching: each round lowers the root by less than the one before
+_EXACT_GAP = 1e-9  # relative: what is left where a small search goes on to the best plan there is
+_EXACT_COLUMNS, _EXACT_NODES = 400, 300
+
+
+def is_possible(polytope: Polytope) -> bool:
+    """Whether fleets alone are few rows and whole counts, and the tree was compiled. With machines that are rented
+    whole they are many: on markets of 500 such offers HiGHS found better plans, sooner."""
+    return tree.IS_BUILT and len(polytope.cost_rent) == 0 and not polytope.losses.of_any_machine
+
+
+def improve(search: Search, chosen: IntArray, node_limit: int) -> None:
+    """Search among the chosen candidates only; proves nothing."""
+    _Trees(search).search(chosen, node_limit, covers_all=False)
+
+
+def prove(search: Search, node_limit: int | None) -> None:
+    """Search ever more candidates for a plan, then all that a better plan could have: the bound covers the whole
+    problem. Small searches go on to the best plan there is."""
+    trees = _Trees(search)
+    for count in _STEPS:
+        left = search.survivors()[0]
+        if search.closed() or search.seconds_left() <= 0 or len(left) <= _FEW_ENOUGH * count:
+            break
+        few = promising(search.polytope, search.relaxation, count)
+        trees.search(np.intersect1d(few, left), _NODES, covers_all=False)
+    if not search.closed() and search.seconds_left() > 0:
+        trees.search(search.survivors()[0], node_limit or _MOST_NODES, covers_all=True)
+    near_best = search.survivors(_EXACT_GAP)[0]
+    if search.closed() and len(near_best) <= _EXACT_COLUMNS and search.seconds_left() > 0:
+        trees.search(
+            near_best, min(_EXACT_NODES, node_limit or _EXACT_NODES), covers_all=True, relative_gap=_EXACT_GAP
+        )
+
+
+class _Trees:
+    """Trees over ever more candidates, which hand their inequalities on."""
+
+    def __init__(self, search: Search) -> None:
+        self._search, self._hulls = search, supply_hulls(search.polytope)
+        self._bounds = bounds_of(search)
+        if search.incumbent is not None:
+            own = search.incumbent.replicas.astype(np.float64)
+            self._bounds.tighten(search.incumbent.candidate, own, self._bounds.most_lam)
+
+    def search(
+        self, chosen: IntArray, node_limit: int, *, covers_all: bool, relative_gap: float | None = None
+    ) -> None:
+        """One tree over these candidates. `relative_gap`: to which it ends; None: that of the search."""
+        search, bounds = self._search, self._bounds
+        gap = CUTOFF_SHARE * search.relative_gap if relative_gap is None else relative_gap
+        cutoff = search.cutoff(gap)
+
+        def separate(point: FloatArray, is_whole: bool) -> Told:
+            replicas, known = np.maximum(point[1:], 0.0), len(bounds.rows)
+            used = np.flatnonzero(replicas > LEAST_RELAXED)
+            if is_whole:
+                return self._told(self._value(chosen[used], replicas[used], float(point[0])), known, [], chosen)
+            carried = bounds.tighten(chosen[used], replicas[used], float(point[0]))
+            if carried < point[0] * (1 - RELAXED_CLOSE):
+                cut_between(search, bounds, chosen[used], replicas[used])
+            return self._told(np.inf, known, self._hulls.separate(chosen[used], replicas[used]), chosen)
+
+        def goes_on(bound: float, nodes: int) -> bool:
+            search.report("tree", search.value, max(bound if covers_all else -np.inf, search.relaxation.bound))
+            return search.seconds_left() > 0
+
+        counts = counts_of(search.polytope, chosen)
+        found = tree.search(
+            self._program(chosen),
+            np.hstack([np.zeros((len(counts), 1)), counts]),
+            cutoff=cutoff,
+            gap=gap,
+            most_nodes=node_limit,
+            root_rounds=_ROOT_ROUNDS,
+            separate=separate,
+            goes_on=goes_on,
+        )
+        if covers_all:
+            search.bound = max(search.bound, min(found.bound, cutoff))
+            search.exhausted = search.exhausted or found.has_ended
+        search.report("tree", search.value, max(search.bound, search.relaxation.bound))
+
+    def _program(self, chosen: IntArray) -> LinearProgram:
+        """Over lam and replicas [chosen], with all inequalities found so far."""
+        search = self._search
+        program = self._bounds.program(search.goal, chosen)
+        upper = program.upper.copy()
+        most = [most_lam(search.goal, search.relaxation)]
+        most += [
+            float(row.earned[chosen] @ upper[1:] - row.fixed) / row.lam for row in self._bounds.rows if row.lam > 0
+        ]
+        upper[0] = max(min(upper[0], min(most) * (1 + ROUNDING)), program.lower[0])
+        lines, sides = _rows_of([], self._hulls.found, chosen)
+        return replace(
+            program,
+            upper=upper,
+            matrix=csr_array(vstack([program.matrix, csr_array(lines)])),
+            row_lower=np.append(program.row_lower, np.full(len(lines), -np.inf)),
+            row_upper=np.append(program.row_upper, sides),
+        )
+
+    def _value(self, candidate: IntArray, replicas: FloatArray, claimed: float) -> float:
+        """What a fleet is worth that is better than the incumbent, which it becomes; inf for all others."""
+        search, polytope = self._search, self._search.polytope
+        room = ROUNDING * np.maximum(np.abs(polytope.limit), 1.0)
+        with np.errstate(invalid="ignore"):
+            if (polytope.use[:, candidate] @ replicas > polytope.limit + room).any():
+                return np.inf  # the tableau's rounding
+        before, rented = search.value, np.zeros(0, dtype=np.int64)
+        carried = self._bounds.tighten(candidate, replicas, claimed)
+        adopt(search, self._bounds, candidate, replicas.astype(np.int64), rented, carried)
+        return search.value if search.value < before else np.inf
+
+    def _told(self, value: float, known: int, hulls: list[FloatArray], chosen: IntArray) -> Told:
+        """With the inequalities after the first `known`."""
+        return Told(value, *_rows_of(self._bounds.rows[known:], hulls, chosen))
+
+
+def _rows_of(
+    inequalities: Sequence[FleetRow], hulls: Sequence[FloatArray], chosen: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Rows over lam and replicas [chosen], and what those are at most."""
+    lines = np.zeros((len(inequalities) + len(hulls), 1 + len(chosen)))
+    for line, row in zip(lines, inequalities, strict=False):
+        line[0], line[1:] = row.lam, -row.earned[chosen]
+    for line, hull in zip(lines[len(inequalities) :], hulls, strict=True):
+        line[1:] = hull[chosen]
+    return lines, np.array([*(-row.fixed for row in inequalities), *(1.0 for _ in hulls)])
+
+
+def counts_of(polytope: Polytope, chosen: IntArray) -> FloatArray:
+    """[counts, chosen] what fleets are told apart by before single columns are: all replicas; of every supply row its
+    GPUs, and replicas with at least so many of them; replicas over two of the rows; of every model and role."""
+    candidates = polytope.candidates
+    supply = [row for row, name in enumerate(polytope.resources) if name.startswith("supply/")]
+    gpus = np.round(polytope.use[supply][:, chosen].toarray())
+    gpus = gpus[gpus.any(axis=1)]
+    counts = [np.ones(len(chosen))]
+    for row in gpus:
+        counts += [row, *(row >= size for size in np.unique(row[row > 0]))]
+    counts += [(one > 0) & (other > 0) for one, other in combinations(gpus, 2)]
+    counts += [candidates.role[chosen] == role for role in np.unique(candidates.role[chosen])]
+    counts += [candidates.model[chosen] == model for model in np.unique(candidates.model[chosen])]
+    distinct = dict.fromkeys(np.asarray(one, dtype=np.float64).tobytes() for one in counts if one.any())
+    return np.array([np.frombuffer(one) for one in distinct]).reshape(len(distinct), len(chosen))

@@ -1,0 +1,88 @@
+"""MILPs over a fleet and its routing together (polytope/milp.py), by HiGHS: what rentals need, and small problems.
+
+Flow: exact.minimise -> improve, improve_nearby, prove (here) -> a better plan, or a bound, in the Search.
+"""
+
+import numpy as np
+
+from sutler.solver.arrays import IntArray
+from sutler.solver.methods.search import Search, promising, smallest
+from sutler.solver.polytope.linear import MilpSolution, solve_milp
+from sutler.solver.polytope.milp import Milp, build_milp
+from sutler.solver.polytope.relaxation import most_lam
+from sutler.solver.polytope.rows import piece_groups
+
+RENTAL_HEURISTIC_EFFORT = 0.2  # HiGHS's own is 0.05; with rentals and routing in the MILP good plans are found late
+_POINTS_NEARBY = 8  # of every kind of machines in use: operating points of one layout lie close together
+_NEARBY_TIME_SHARE = 0.3  # of what is left, so that three searches that help leave a third for the proof
+_ROUTED_COLUMNS = 400  # as many as a single MILP takes
+_ROUTED_GAP = 0.02  # with more still open the routing is worth its columns
+_ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
+_ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
+_LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
+
+
+def improve(search: Search, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
+    """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
+    most = most_lam(search.goal, search.relaxation)
+    _solve(search, build_milp(search.polytope, search.goal, chosen, most_lam=most), node_limit, time_share)
+    search.report("incumbent", search.value, search.relaxation.bound)
+
+
+def improve_nearby(search: Search, node_limit: int) -> None:
+    """Search among other ways to run the kinds of machines in use, as long as it helps; then more widely. Where
+    replicas suit only some workloads, fleets look alike to inequalities long after routing tells them apart."""
+    kinds, before = piece_groups(search.polytope.candidates), np.inf
+    while not search.closed() and search.seconds_left() > 0 and search.value < before:
+        before = search.value
+        used = np.zeros(int(kinds.max()) + 1, dtype=np.bool_)
+        used[kinds[search.relaxation.load > _LEAST_RELAXED]] = True
+        if search.incumbent is not None:
+            used[kinds[search.incumbent.candidate]] = True
+        near = [
+            smallest(search.relaxation.reduced_cost_use, np.flatnonzero(kinds == kind), _POINTS_NEARBY)
+            for kind in np.flatnonzero(used)
+        ]
+        own = np.zeros(0, dtype=np.int64) if search.incumbent is None else search.incumbent.candidate
+        improve(search, np.unique(np.concatenate([*near, own])), node_limit, _NEARBY_TIME_SHARE)
+    if not search.closed(_ROUTED_GAP) and search.seconds_left() > 0:
+        few = promising(search.polytope, search.relaxation, _ROUTED_COLUMNS)
+        improve(search, few, node_limit, _ROUTED_TIME_SHARE)
+
+
+def is_routed_sooner(search: Search) -> bool:
+    """Whether a MILP over fleets with their routing is the better bargain: much is open, few columns are left."""
+    chosen, _, _ = search.survivors()
+    return not search.closed(_ROUTED_GAP) and int((search.polytope.rate[chosen] > 0).sum()) <= _ROUTED_PAIRS
+
+
+def prove(search: Search, node_limit: int | None) -> None:
+    """Search everything that could be in a better plan; the bound then covers the whole problem."""
+    cutoff = search.cutoff()
+    chosen, rent_lower, rent_upper = search.survivors()
+    milp = build_milp(
+        search.polytope,
+        search.goal,
+        chosen,
+        rent_lower=rent_lower,
+        rent_upper=rent_upper,
+        most_lam=most_lam(search.goal, search.relaxation),
+    )
+    solution = _solve(search, milp, node_limit)
+    search.bound = max(search.bound, min(solution.bound, cutoff))
+    search.exhausted = solution.status in ("optimal", "infeasible")
+    search.report("proof", search.value, max(search.bound, search.relaxation.bound))
+
+
+def _solve(search: Search, milp: Milp, node_limit: int | None, time_share: float = 1.0) -> MilpSolution:
+    """Run a MILP with routing; a better solution becomes the incumbent."""
+    solution = solve_milp(
+        milp.program,
+        relative_gap=search.relative_gap,
+        time_limit_s=search.seconds_left() * time_share,
+        node_limit=node_limit,
+        heuristic_effort=RENTAL_HEURISTIC_EFFORT,
+    )
+    if solution.x is not None and solution.objective < search.value:
+        search.incumbent, search.value = milp.read(solution, search.polytope.rate.shape[1]), solution.objective
+    return solution

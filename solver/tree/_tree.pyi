@@ -1,0 +1,32 @@
+"""What module.cpp defines."""
+
+from collections.abc import Callable
+
+from sutler.solver.arrays import BoolArray, FloatArray
+
+class Options:
+    def __init__(
+        self, *, cutoff: float, gap: float, most_nodes: int, root_rounds: int, strong_candidates: int = 8
+    ) -> None: ...
+
+class Outcome:
+    bound: float
+    has_ended: bool
+    nodes: int
+    problems: int
+    root_bound: float
+
+def search(
+    cost: FloatArray,
+    tilt: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+    is_integer: BoolArray,
+    matrix: FloatArray,
+    row_lower: FloatArray,
+    row_upper: FloatArray,
+    counts: FloatArray,
+    options: Options,
+    separate: Callable[[FloatArray, bool], tuple[float, FloatArray, FloatArray]],
+    goes_on: Callable[[float, int], bool],
+) -> Outcome: ...

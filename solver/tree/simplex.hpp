@@ -1,0 +1,508 @@
+// A dense dual simplex for boxed variables, whose tableau lives on while bounds and rows change, and bounds that hold
+// whatever it got wrong.
+//
+//     minimise  c x   subject to   lower_r <= g_r x <= upper_r,   l <= x <= u
+//
+// Every row has a logical s_r = g_r x. A basic variable of the tableau is  x_b + sum_j T_ij x_j = 0  over the nonbasic
+// ones, which stand at their bounds. For any multipliers y of the rows (Neumaier & Shcherbina, Mathematical
+// Programming 99, 2004)
+//
+//     c x  >=  sum_j min((c_j - sum_r y_r g_rj) x_j)  +  sum_r min(y_r s_r)     each over its own bounds
+//
+// which is computed from the data as they came, less what its rounding may be (`certified`): the tableau may drift, and
+// costs are tilted a little against cycling, without harm to what is proven.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <deque>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace sutler {
+
+using Numbers = std::vector<double>;
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+constexpr double FEASIBLE = 1e-9;       // how far a variable may be beyond its bound, rows being scaled to about 1
+constexpr double LEAST_PIVOT = 1e-7;    // smaller entries of the tableau are taken for rounding
+constexpr int PIVOTS_TO_REFACTOR = 60;  // chosen: rounding has grown to some 1e-10 by then
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
+#define WIDER_WHERE_POSSIBLE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDER_WHERE_POSSIBLE
+#endif
+
+// to[i] -= factor * from[i]: no sum, so that the width of the machine's registers changes no digit.
+WIDER_WHERE_POSSIBLE inline void subtract(double* to, const double* from, double factor, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] -= factor * from[i];
+}
+
+struct Row {
+    Numbers coefficients;  // of all columns, scaled by a power of 2 to about 1 at most
+    double lower, upper, scale;
+};
+
+// All that nodes share. Rows are only ever added.
+struct Program {
+    Numbers cost, tilted_cost, lower, upper;
+    std::vector<char> is_integer;
+    std::deque<Row> rows;
+
+    std::size_t add_row(Numbers coefficients, double lower, double upper) {
+        double largest = 0.0;
+        for (double one : coefficients) largest = std::max(largest, std::fabs(one));
+        const double scale = largest > 0.0 ? std::ldexp(1.0, -std::ilogb(largest)) : 1.0;
+        for (double& one : coefficients) one *= scale;
+        rows.push_back({std::move(coefficients), lower * scale, upper * scale, scale});
+        return rows.size() - 1;
+    }
+};
+
+enum class End { optimal, beyond, infeasible, stalled };
+
+// Columns 0..k-1 are those of the program that are not fixed at 0, k..k+m-1 the logicals of the rows that it has.
+class Tableau {
+   public:
+    explicit Tableau(const Program& program) : program_(&program) {
+        const std::size_t count = program.cost.size();
+        lower_ = program.lower;
+        upper_ = program.upper;
+        reduced_ = program.tilted_cost;
+        column_.resize(count);
+        value_.resize(count);
+        for (std::size_t j = 0; j < count; ++j) {
+            column_[j] = j;
+            value_[j] = resting(j);
+        }
+        is_basic_.assign(count, 0);
+        moves_.resize(count);
+        for (std::size_t j = 0; j < count; ++j) note_moves(j);
+        recount();
+    }
+
+    std::size_t num_columns() const { return column_.size(); }
+    std::size_t num_rows() const { return rows_.size(); }
+    std::size_t column(std::size_t j) const { return column_[j]; }
+    std::size_t row(std::size_t r) const { return rows_[r]; }
+    double value(std::size_t j) const { return value_[j]; }
+    double objective() const { return objective_; }
+    std::size_t bytes() const { return entries_.size() * sizeof(double); }
+
+    bool is_slack(std::size_t r) const {
+        const std::size_t s = num_columns() + r;
+        return is_basic_[s] && std::min(value_[s] - lower_[s], upper_[s] - value_[s]) > 1e-3;
+    }
+
+    // The place of a row of the program, or of a column that is left; num_rows(), num_columns() where it is not there.
+    std::size_t place_of_row(std::size_t row) const {
+        return static_cast<std::size_t>(std::find(rows_.begin(), rows_.end(), row) - rows_.begin());
+    }
+    std::size_t place_of_column(std::size_t column) const {
+        const auto found = std::lower_bound(column_.begin(), column_.end(), column);
+        const bool is_there = found != column_.end() && *found == column;
+        return is_there ? static_cast<std::size_t>(found - column_.begin()) : num_columns();
+    }
+
+    double activity(std::size_t row) const {
+        const Numbers& of_column = program_->rows[row].coefficients;
+        double sum = 0.0;
+        for (std::size_t j = 0; j < num_columns(); ++j)
+            if (value_[j] != 0.0) sum += of_column[column_[j]] * value_[j];
+        return sum;
+    }
+
+    // Its logical becomes basic, in or out of its bounds.
+    std::size_t add_row(std::size_t row) {
+        const Row& added = program_->rows[row];
+        const std::size_t k = num_columns(), m = num_rows(), s = k + m;
+        if (!is_bare()) {
+            if (s + 1 > stride_) widen(s + 25);
+            entries_.resize((m + 1) * stride_, 0.0);
+            double* own = line(m);
+            std::fill(own, own + stride_, 0.0);
+            for (std::size_t j = 0; j < k; ++j) own[j] = -added.coefficients[column_[j]];
+            own[s] = 1.0;
+            for (std::size_t i = 0; i < m; ++i) {
+                const std::size_t b = basis_[i];
+                if (b < k && own[b] != 0.0) {
+                    subtract(own, line(i), own[b], s);
+                    own[b] = 0.0;
+                }
+            }
+        }
+        const double sum = activity(row);
+        rows_.push_back(row);
+        lower_.push_back(added.lower);
+        upper_.push_back(added.upper);
+        value_.push_back(sum);
+        reduced_.push_back(0.0);
+        is_basic_.push_back(1);
+        moves_.push_back(STAYS);
+        basis_.push_back(s);
+        return m;
+    }
+
+    // Narrows a column (or, from num_columns() on, a logical); what is nonbasic moves along.
+    void narrow(std::size_t j, double lower, double upper) {
+        lower_[j] = std::max(lower_[j], lower);
+        upper_[j] = std::min(upper_[j], upper);
+        if (is_basic_[j] || is_bare()) return;
+        const double moved = resting(j, std::clamp(value_[j], std::min(lower_[j], upper_[j]), upper_[j])) - value_[j];
+        value_[j] += moved;
+        note_moves(j);
+        if (moved == 0.0) return;
+        objective_ += reduced_[j] * moved;
+        for (std::size_t i = 0; i < num_rows(); ++i) value_[basis_[i]] -= line(i)[j] * moved;
+    }
+
+    bool is_empty() const {  // whether some column or row has no values left
+        for (std::size_t j = 0; j < lower_.size(); ++j)
+            if (lower_[j] > upper_[j]) return true;
+        return false;
+    }
+
+    // Dual simplex, until the objective is certainly at least `cutoff`.
+    End solve(double cutoff, int most_pivots) {
+        if (is_bare() || since_ > PIVOTS_TO_REFACTOR) refactor();
+        int checked = -5;
+        for (int pivots = 0; pivots < most_pivots; ++pivots) {
+            if (objective_ >= cutoff && pivots >= checked + 5) {
+                if (bound() >= cutoff) return End::beyond;
+                checked = pivots;
+            }
+            const std::size_t r = leaving();
+            if (r == num_rows()) return End::optimal;
+            const std::size_t q = entering(r);
+            if (q == width()) {
+                if (is_certainly_infeasible(r)) return End::infeasible;
+                if (since_ == 0) return End::stalled;
+                refactor();
+                continue;
+            }
+            pivot(r, q);
+        }
+        return End::stalled;
+    }
+
+    // A lower bound of the minimum by the present multipliers, the costs as they came.
+    double bound() const { return certified(multipliers(), true); }
+
+    // Narrows integer columns to what plans below `cutoff` can have, and forgets those that can only be 0. False where
+    // there is no such plan. Returns the bound as well.
+    std::pair<bool, double> fix(double cutoff) {
+        Numbers reduced, error;
+        const double least = certified(multipliers(), true, &reduced, &error);
+        if (least >= cutoff) return {false, least};
+        for (std::size_t j = 0; j < num_columns(); ++j) {
+            if (!program_->is_integer[column_[j]] || upper_[j] - lower_[j] < 0.5) continue;
+            const double up = reduced[j] - error[j], down = -reduced[j] - error[j];
+            if (up > 0.0)
+                narrow(j, lower_[j], std::min(upper_[j], lower_[j] + std::floor((cutoff - least) / up + 1e-9)));
+            else if (down > 0.0)
+                narrow(j, std::max(lower_[j], upper_[j] - std::floor((cutoff - least) / down + 1e-9)), upper_[j]);
+        }
+        forget_columns();
+        return {true, least};
+    }
+
+    // Rows whose logicals are basic; nothing else of the tableau changes.
+    template <typename Chosen>
+    void drop_rows(Chosen is_chosen) {
+        std::vector<std::size_t> stay;
+        for (std::size_t r = 0; r < num_rows(); ++r)
+            if (!(is_basic_[num_columns() + r] && is_chosen(r))) stay.push_back(r);
+        if (stay.size() == num_rows()) return;
+        std::vector<std::size_t> all;
+        for (std::size_t j = 0; j < num_columns(); ++j) all.push_back(j);
+        keep(all, stay);
+    }
+
+    // Takes the costs as they came from now on. False where it already does.
+    bool straighten() {
+        const bool was_tilted = !is_straight_;
+        is_straight_ = true;
+        strip();
+        return was_tilted;
+    }
+
+    // Forgets all that can be computed again.
+    void strip() {
+        Numbers().swap(entries_);
+        stride_ = 0;
+    }
+
+   private:
+    const Program* program_;
+    Numbers entries_, lower_, upper_, value_, reduced_;
+    std::vector<std::size_t> basis_, column_, rows_, able_;  // `able_`: to enter, while that is decided
+    std::vector<char> is_basic_;
+    std::vector<char> moves_;  // of nonbasic variables: whether they may rise, fall, or both
+    std::size_t stride_ = 0;
+    double objective_ = 0.0;
+    int since_ = 0;
+    bool is_straight_ = false;
+
+    const Numbers& costs() const { return is_straight_ ? program_->cost : program_->tilted_cost; }
+    std::size_t width() const { return num_columns() + num_rows(); }
+    bool is_bare() const { return stride_ == 0; }
+    double* line(std::size_t i) { return entries_.data() + i * stride_; }
+    const double* line(std::size_t i) const { return entries_.data() + i * stride_; }
+    double resting(std::size_t j, double near = 0.0) const {
+        if (reduced_[j] > 1e-10 && std::isfinite(lower_[j])) return lower_[j];
+        if (reduced_[j] < -1e-10 && std::isfinite(upper_[j])) return upper_[j];
+        return std::min(std::max(near, lower_[j]), upper_[j]);
+    }
+
+    void recount() {
+        objective_ = 0.0;
+        for (std::size_t j = 0; j < num_columns(); ++j) objective_ += costs()[column_[j]] * value_[j];
+    }
+
+    void widen(std::size_t stride) {
+        Numbers wider(num_rows() * stride, 0.0);
+        for (std::size_t i = 0; i < num_rows(); ++i)
+            std::copy(line(i), line(i) + width(), wider.begin() + static_cast<std::ptrdiff_t>(i * stride));
+        entries_.swap(wider);
+        stride_ = stride;
+    }
+
+    std::size_t leaving() const {
+        std::size_t found = num_rows();
+        double worst = FEASIBLE;
+        for (std::size_t i = 0; i < num_rows(); ++i) {
+            const std::size_t b = basis_[i];
+            const double beyond = std::max(lower_[b] - value_[b], value_[b] - upper_[b]);
+            if (beyond > worst * std::max(1.0, std::fabs(value_[b]))) {
+                worst = beyond / std::max(1.0, std::fabs(value_[b]));
+                found = i;
+            }
+        }
+        return found;
+    }
+
+    static constexpr char STAYS = 0, RISES = 1, FALLS = 2;
+
+    void note_moves(std::size_t j) {
+        const bool is_free = !is_basic_[j] && lower_[j] < upper_[j];
+        moves_[j] = is_free ? (value_[j] < upper_[j] ? RISES : STAYS) | (value_[j] > lower_[j] ? FALLS : STAYS) : STAYS;
+    }
+
+    // The column that keeps the reduced costs' signs; among nearly as good ones the largest pivot (Harris,
+    // Mathematical Programming 5, 1973). width(): none.
+    std::size_t entering(std::size_t r) {
+        const double* own = line(r);
+        const std::size_t b = basis_[r];
+        const bool is_below = value_[b] < lower_[b];
+        const char by_less = is_below ? RISES : FALLS, by_more = is_below ? FALLS : RISES;
+        double ratio = INFINITE;
+        able_.clear();
+        for (std::size_t j = 0; j < width(); ++j) {
+            const char needed = own[j] <= -LEAST_PIVOT ? by_less : own[j] >= LEAST_PIVOT ? by_more : STAYS;
+            if (!(moves_[j] & needed)) continue;
+            able_.push_back(j);
+            ratio = std::min(ratio, (std::fabs(reduced_[j]) + 1e-10) / std::fabs(own[j]));
+        }
+        std::size_t found = width();
+        double largest = 0.0;
+        for (std::size_t j : able_) {
+            const double size = std::fabs(own[j]);
+            if (size > largest && std::fabs(reduced_[j]) <= ratio * size) {
+                largest = size;
+                found = j;
+            }
+        }
+        return found;
+    }
+
+    void pivot(std::size_t r, std::size_t q) {
+        const std::size_t b = basis_[r];
+        const double target = value_[b] < lower_[b] ? lower_[b] : upper_[b];
+        const double moved = (value_[b] - target) / line(r)[q];
+        objective_ += reduced_[q] * moved;
+        for (std::size_t i = 0; i < num_rows(); ++i)
+            if (i != r) value_[basis_[i]] -= line(i)[q] * moved;
+        value_[b] = target;
+        value_[q] += moved;
+        eliminate(r, q);
+        basis_[r] = q;
+        is_basic_[q] = 1;
+        is_basic_[b] = 0;
+        note_moves(q);
+        note_moves(b);
+        ++since_;
+    }
+
+    void eliminate(std::size_t r, std::size_t q) {
+        double* own = line(r);
+        const double inverse = 1.0 / own[q];
+        for (std::size_t j = 0; j < width(); ++j) own[j] *= inverse;
+        own[q] = 1.0;
+        for (std::size_t i = 0; i < num_rows(); ++i) {
+            double* other = line(i);
+            if (i == r || other[q] == 0.0) continue;
+            subtract(other, own, other[q], width());
+            other[q] = 0.0;
+        }
+        if (reduced_[q] != 0.0) subtract(reduced_.data(), own, reduced_[q], width());
+        reduced_[q] = 0.0;
+    }
+
+    // The tableau of the same basis from the program's rows.
+    void refactor() {
+        const std::size_t k = num_columns(), m = num_rows();
+        std::vector<std::size_t> wanted;
+        std::vector<char> is_taken(m, 0);
+        for (std::size_t b : basis_) {
+            if (b < k)
+                wanted.push_back(b);
+            else
+                is_taken[b - k] = 1;
+        }
+        if (is_bare()) stride_ = width() + 24;
+        entries_.assign(m * stride_, 0.0);
+        for (std::size_t j = 0; j < k; ++j) reduced_[j] = costs()[column_[j]];
+        std::fill(reduced_.begin() + static_cast<std::ptrdiff_t>(k), reduced_.end(), 0.0);
+        for (std::size_t r = 0; r < m; ++r) {
+            const Numbers& of_column = program_->rows[rows_[r]].coefficients;
+            double* own = line(r);
+            for (std::size_t j = 0; j < k; ++j) own[j] = -of_column[column_[j]];
+            own[k + r] = 1.0;
+            basis_[r] = k + r;
+        }
+        while (!wanted.empty()) {
+            double largest = 1e-9;
+            std::size_t chosen = wanted.size(), at = m;
+            for (std::size_t w = 0; w < wanted.size() && largest < 0.3; ++w)
+                for (std::size_t r = 0; r < m; ++r)
+                    if (!is_taken[r] && std::fabs(line(r)[wanted[w]]) > largest) {
+                        largest = std::fabs(line(r)[wanted[w]]);
+                        chosen = w;
+                        at = r;
+                    }
+            if (at == m) break;  // the rest depends on those before: it rests at a bound
+            const std::size_t q = wanted[chosen];
+            wanted.erase(wanted.begin() + static_cast<std::ptrdiff_t>(chosen));
+            eliminate(at, q);
+            basis_[at] = q;
+            is_taken[at] = 1;
+        }
+        std::fill(is_basic_.begin(), is_basic_.end(), 0);
+        for (std::size_t b : basis_) is_basic_[b] = 1;
+        for (std::size_t j = 0; j < width(); ++j)
+            if (!is_basic_[j]) value_[j] = resting(j, value_[j]);
+        for (std::size_t i = 0; i < m; ++i) {
+            double sum = 0.0;
+            for (std::size_t j = 0; j < width(); ++j)
+                if (!is_basic_[j] && value_[j] != 0.0) sum -= line(i)[j] * value_[j];
+            value_[basis_[i]] = sum;
+        }
+        for (std::size_t j = 0; j < width(); ++j) note_moves(j);
+        recount();
+        since_ = 0;
+    }
+
+    Numbers multipliers() const {
+        return Numbers(reduced_.begin() + static_cast<std::ptrdiff_t>(num_columns()), reduced_.end());
+    }
+
+    // The bound at the head of this file. `reduced`, `error`: its reduced costs, and how far they may be off.
+    double certified(Numbers weights, bool has_cost, Numbers* reduced = nullptr, Numbers* error = nullptr) const {
+        const std::size_t k = num_columns(), m = num_rows();
+        const double unit = (static_cast<double>(m) + 4.0) * std::numeric_limits<double>::epsilon();
+        Numbers own(k, 0.0), size(k, 0.0);
+        if (has_cost)
+            for (std::size_t j = 0; j < k; ++j) size[j] = std::fabs(own[j] = program_->cost[column_[j]]);
+        double sum = 0.0, sizes = 0.0;
+        for (std::size_t r = 0; r < m; ++r) {
+            const double weight = weights[r], side = weight > 0.0 ? lower_[k + r] : upper_[k + r];
+            if (weight == 0.0 || !std::isfinite(side)) continue;
+            sum += weight * side;
+            sizes += std::fabs(weight * side);
+            const Numbers& of_column = program_->rows[rows_[r]].coefficients;
+            for (std::size_t j = 0; j < k; ++j) {
+                const double part = weight * of_column[column_[j]];
+                own[j] -= part;
+                size[j] += std::fabs(part);
+            }
+        }
+        for (std::size_t j = 0; j < k; ++j) {
+            const double low = own[j] - unit * size[j], high = own[j] + unit * size[j];
+            const double part = std::min(least(low, j), least(high, j));
+            sum += part;
+            sizes += std::fabs(part);
+        }
+        if (reduced) {
+            for (double& one : size) one *= unit;
+            reduced->swap(own);
+            error->swap(size);
+        }
+        if (!std::isfinite(sum)) return -INFINITE;
+        return sum - sizes * static_cast<double>(k + m) * std::numeric_limits<double>::epsilon();
+    }
+
+    double least(double factor, std::size_t j) const {
+        return factor == 0.0 ? 0.0 : factor * (factor > 0.0 ? lower_[j] : upper_[j]);
+    }
+
+    // A combination of the rows that no values within the bounds meet.
+    bool is_certainly_infeasible(std::size_t r) const {
+        const std::size_t k = num_columns();
+        Numbers weights(num_rows());
+        for (double sign : {1.0, -1.0}) {
+            for (std::size_t i = 0; i < num_rows(); ++i) weights[i] = sign * line(r)[k + i];
+            if (certified(weights, false) > 1e-9) return true;
+        }
+        return false;
+    }
+
+    void forget_columns() {
+        std::vector<std::size_t> stay, all;
+        for (std::size_t j = 0; j < num_columns(); ++j)
+            if (is_basic_[j] || upper_[j] > lower_[j] || value_[j] != 0.0) stay.push_back(j);
+        if (stay.size() > num_columns() * 4 / 5) return;
+        for (std::size_t r = 0; r < num_rows(); ++r) all.push_back(r);
+        keep(stay, all);
+    }
+
+    // Keeps these columns and rows, both in order; rows that go have basic logicals, columns that go are nonbasic.
+    void keep(const std::vector<std::size_t>& columns, const std::vector<std::size_t>& rows) {
+        const std::size_t k = num_columns(), kept = columns.size(), none = width();
+        std::vector<std::size_t> all(columns), places(none, none), lines, basis, names;
+        for (std::size_t r : rows) all.push_back(k + r);
+        for (std::size_t a = 0; a < all.size(); ++a) places[all[a]] = a;
+        for (std::size_t i = 0; i < num_rows(); ++i)
+            if (places[basis_[i]] != none) {
+                lines.push_back(i);
+                basis.push_back(places[basis_[i]]);
+            }
+        const std::size_t stride = all.size() + 24;
+        Numbers kept_entries(lines.size() * stride, 0.0);
+        for (std::size_t i = 0; i < lines.size(); ++i)
+            for (std::size_t a = 0; a < all.size(); ++a) kept_entries[i * stride + a] = line(lines[i])[all[a]];
+        const auto chosen = [&all](auto& values) {
+            std::remove_reference_t<decltype(values)> found;
+            for (std::size_t one : all) found.push_back(values[one]);
+            values.swap(found);
+        };
+        chosen(lower_);
+        chosen(upper_);
+        chosen(value_);
+        chosen(reduced_);
+        chosen(is_basic_);
+        chosen(moves_);
+        for (std::size_t a = 0; a < kept; ++a) names.push_back(column_[columns[a]]);
+        column_.swap(names);
+        names.clear();
+        for (std::size_t r : rows) names.push_back(rows_[r]);
+        rows_.swap(names);
+        basis_.swap(basis);
+        entries_.swap(kept_entries);
+        stride_ = stride;
+    }
+};
+
+}  // namespace sutler

@@ -1,0 +1,198 @@
+"""The tree against HiGHS: the same best values, bounds that hold, and honest ends."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from sutler.solver.arrays import FloatArray
+from sutler.solver.polytope.linear import LinearProgram, solve_milp
+from sutler.solver.tree import IS_BUILT, Outcome, Told, search
+from tests.looped import for_each
+
+GAP = 1e-6
+
+pytestmark = pytest.mark.skipif(not IS_BUILT, reason="the tree was not compiled: `make install` where g++ is")
+
+
+def a_program(seed: int) -> LinearProgram:
+    """Few rows, many columns, some with two sides; a third without whole numbers, some degenerate, empty or of rows
+    and costs that are nine orders of magnitude apart."""
+    draw = np.random.default_rng(seed)
+    columns, rows = int(draw.integers(1, 40)), int(draw.integers(1, 12))
+    matrix = draw.integers(-2, 9, (rows, columns)) * (draw.random((rows, columns)) < 0.5) * 1.0
+    upper = draw.integers(0, 7, columns) * 1.0
+    most = matrix @ (upper * draw.random(columns)) * draw.random()
+    if seed % 5 == 0:
+        most, matrix = np.zeros(rows), np.repeat(matrix[:1], rows, axis=0)
+    least = np.where(draw.random(rows) < 0.2, most - draw.integers(2, 30, rows), -np.inf)
+    cost = draw.normal(size=columns) if seed % 2 else -draw.integers(0, 20, columns) * 1.0
+    if seed % 7 == 0:
+        by = 10.0 ** draw.uniform(-4, 5, rows)
+        matrix, least, most = matrix * by[:, None], least * by, most * by
+        cost = cost * 10.0 ** draw.uniform(-4, 5)
+    integer = np.ones(columns, dtype=np.bool_)
+    integer[: (seed % 3) * columns // 3] = False
+    least, most, upper, cost = (np.asarray(one, dtype=np.float64) for one in (least, most, upper, cost))
+    return LinearProgram(cost, csr_array(matrix), least, most, np.zeros(columns), upper, integer)
+
+
+def searched(
+    program: LinearProgram,
+    *,
+    most_nodes: int = 3_000,
+    goes_on: Callable[[float, int], bool] = lambda bound, nodes: True,
+) -> tuple[float, Outcome]:
+    """The best value that was told, and the outcome."""
+    best, rows = [np.inf], program.matrix.toarray()
+    size = np.maximum(np.abs(rows).max(axis=1), 1e-300)
+
+    def tell(point: FloatArray, is_whole: bool) -> Told:
+        left, right = rows @ point - program.row_upper, program.row_lower - rows @ point
+        is_plan = is_whole and (np.maximum(left, right) <= 1e-6 * size).all()
+        value = float(program.cost @ point) if is_plan else np.inf
+        best[0] = min(best[0], value)
+        return Told(value, np.zeros((0, len(point))), np.zeros(0))
+
+    counts = np.atleast_2d(program.integer * 1.0)
+    found = search(
+        program, counts, cutoff=np.inf, gap=GAP, most_nodes=most_nodes, root_rounds=0, separate=tell, goes_on=goes_on
+    )
+    return best[0], found
+
+
+@for_each("seed", range(2_000), quick=300)
+def test_the_best_values_are_those_of_highs(seed: int) -> None:
+    program = a_program(seed)
+    value, found = searched(program)
+    truth = solve_milp(program, relative_gap=1e-9, time_limit_s=60.0, node_limit=None)
+    best = truth.objective if truth.x is not None else np.inf
+    room = 2 * GAP * max(abs(best), float(np.abs(program.cost).max())) if np.isfinite(best) else 0.0
+    assert found.bound <= best + room
+    if found.has_ended:
+        assert value == best or abs(value - best) <= room
+
+
+def test_most_searches_end() -> None:
+    ends = [searched(a_program(seed))[1].has_ended for seed in range(200)]
+    assert sum(ends) >= 195
+
+
+def hard() -> LinearProgram:
+    """A market split (Cornuejols & Dawande, IPCO 1998): all plans look alike."""
+    draw = np.random.default_rng(5)
+    weights = draw.integers(0, 100, (3, 24)) * 1.0
+    half = np.floor(weights.sum(axis=1) / 2)
+    slack = np.hstack([np.eye(3), -np.eye(3)])
+    return LinearProgram(
+        cost=np.concatenate([np.zeros(24), np.ones(6)]),
+        matrix=csr_array(np.hstack([weights, slack])),
+        row_lower=half,
+        row_upper=half,
+        lower=np.zeros(30),
+        upper=np.concatenate([np.ones(24), np.full(6, 1e4)]),
+        integer=np.arange(30) < 24,
+    )
+
+
+def test_limits_leave_a_bound_that_holds_and_the_same_end_every_time() -> None:
+    first, second = (searched(hard(), most_nodes=200) for _ in range(2))
+    assert first == second
+    assert not first[1].has_ended
+    assert first[1].bound + 1e-6 >= 0.0
+    assert first[1].bound < first[0]
+    _, found = searched(hard(), most_nodes=10**9, goes_on=lambda bound, nodes: nodes < 50)
+    assert not found.has_ended
+    assert 50 <= found.nodes < 1_000
+
+
+def test_a_cut_is_kept_and_a_plan_moves_the_cutoff() -> None:
+    """max x + y, 2 x + 2 y <= 7: 3, unless a cut says 2."""
+    ones = np.ones(2)
+    program = LinearProgram(
+        -ones,
+        csr_array(2 * ones[None]),
+        np.full(1, -np.inf),
+        np.full(1, 7.0),
+        0 * ones,
+        9 * ones,
+        np.ones(2, np.bool_),
+    )
+    asked: list[tuple[FloatArray, bool]] = []
+
+    def tell(point: FloatArray, is_whole: bool) -> Told:
+        asked.append((point, is_whole))
+        if point.sum() > 2.5:
+            return Told(np.inf, ones[None], np.full(1, 2.0))
+        return Told(-float(point.sum()) if is_whole else np.inf, np.zeros((0, 2)), np.zeros(0))
+
+    found = search(
+        program,
+        ones[None],
+        cutoff=np.inf,
+        gap=GAP,
+        most_nodes=99,
+        root_rounds=3,
+        separate=tell,
+        goes_on=lambda bound, nodes: True,
+    )
+    assert not asked[0][1]
+    assert found.has_ended
+    assert found.bound == pytest.approx(-2.0, rel=2 * GAP)
+
+
+def test_nothing_is_below_a_cutoff_that_is_the_best_value() -> None:
+    program = a_program(1)
+    value, _ = searched(program)
+    found = search(
+        program,
+        np.zeros((0, len(program.cost))),
+        cutoff=value - 1e-4,
+        gap=GAP,
+        most_nodes=3_000,
+        root_rounds=0,
+        separate=lambda point, is_whole: pytest.fail("there is no such point"),
+        goes_on=lambda bound, nodes: True,
+    )
+    assert (found.has_ended, found.bound) == (True, value - 1e-4)
+
+
+def test_what_the_caller_raises_comes_through() -> None:
+    def tell(point: FloatArray, is_whole: bool) -> Told:
+        raise RuntimeError("no more of this")
+
+    program = a_program(1)
+    with pytest.raises(RuntimeError, match="no more of this"):
+        search(
+            program,
+            np.zeros((0, len(program.cost))),
+            cutoff=np.inf,
+            gap=GAP,
+            most_nodes=9,
+            root_rounds=1,
+            separate=tell,
+            goes_on=lambda bound, nodes: True,
+        )
+
+
+def test_what_is_no_number_is_refused() -> None:
+    program = a_program(1)
+    spoilt = program.matrix.copy()
+    spoilt.data[0] = np.nan
+    with pytest.raises(ValueError, match="matrix: not a finite number"):
+        searched(replace(program, matrix=spoilt))
+    with pytest.raises(ValueError, match="cost: not a number"):
+        searched(replace(program, cost=program.cost * np.nan))
+    with pytest.raises(ValueError, match=f"counts: expected lines of {len(program.cost)} numbers"):
+        search(
+            program,
+            np.zeros((1, 1)),
+            cutoff=np.inf,
+            gap=GAP,
+            most_nodes=9,
+            root_rounds=0,
+            separate=lambda point, is_whole: Told(np.inf, np.zeros((0, 1)), np.zeros(0)),
+            goes_on=lambda bound, nodes: True,
+        )
