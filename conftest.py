@@ -96,12 +96,13 @@ def migrated_database(postgres: Server) -> StoreSettings:
 
 @pytest.fixture
 def empty_store(migrated_database: StoreSettings, postgres: Server) -> StoreSettings:
-    """All tables, no rows."""
+    """All tables, no rows but the project that there always is."""
     tables = [table.name for table in reversed(Base.metadata.sorted_tables)]
     queue = ("procrastinate_jobs", "procrastinate_workers")
     rows = (*tables, *(f"{QUEUE_SCHEMA}.{table}" for table in queue))
     search_path = f"SET search_path TO {SEARCH_PATH}"
-    postgres.run(search_path, *(f"DELETE FROM {table}" for table in rows), database="market")
+    deleted = (f"DELETE FROM {table}" for table in rows)
+    postgres.run(search_path, *deleted, "INSERT INTO project (name) VALUES ('default')", database="market")
     return migrated_database
 
 

@@ -68,21 +68,24 @@ def opened_profiles(names: "Names | None" = None) -> "Iterator[ProfilesService]"
     from sutler.service.profiles.service import ProfilesService
 
     with opened_database() as engine:
-        yield ProfilesService(engine) if names is None else ProfilesService(engine, names=names)
+        profiles = ProfilesService(engine) if names is None else ProfilesService(engine, names=names)
+        yield profiles.of(store_settings().project)
 
 
 @asynccontextmanager
 async def opened_engine(
     market: "MarketService", patience: "Patience", *, part: float
 ) -> "AsyncIterator[AsyncEngine]":
-    """An asynchronous engine on the market's store, with a part of a process's connections."""
+    """An asynchronous engine on the market's store, with a part of a process's connections; whose rows each of its
+    transactions reaches has to be said."""
     from sutler.service.db.asynchronous import open_async_engine
+    from sutler.service.db.projects import undecided
 
     settings = store_settings()
     private_in = settings.data_dir if settings.database_url is None else None
     engine = open_async_engine(market.engine, patience, part=part, private_in=private_in)
     try:
-        yield engine
+        yield undecided(engine)
     finally:
         await engine.dispose()
 
@@ -96,6 +99,7 @@ async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "Asy
     from sutler.service.db.engine import CALLERS
     from sutler.service.db.hanging import HangGuard
     from sutler.service.db.notices import Notices
+    from sutler.service.db.projects import across, undecided
     from sutler.service.db.queue import Queue
     from sutler.service.deployments.current import CurrentPlans
     from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
@@ -113,11 +117,12 @@ async def opened_services(fork_server: "ForkServer", *, needs_key: bool) -> "Asy
         stack.push_async_callback(checker.stop)
         guard = HangGuard(conninfo(engine), market.engine, engine.sync_engine, changes.sync_engine)
         notices = Notices(conninfo(engine))
-        authenticator = Authenticator(engine, notices, settings, needs_key=needs_key)
+        authenticator = Authenticator(across(engine), notices, settings, needs_key=needs_key)
+        profiles = ProfilesService(undecided(market.engine))
         parts = (
-            *(authenticator, checker, guard, market, ProfilesService(market.engine), CurrentPlans(engine, notices)),
+            *(authenticator, checker, guard, market, profiles, CurrentPlans(engine, notices)),
             StoreMetricsCache(worker_silent_s=settings.worker_silent_s),
-            Sessions(engine, changes, notices, authenticator),
+            Sessions(across(engine), across(changes), notices, authenticator),
         )
         yield Services(
             engine=engine,

@@ -45,6 +45,9 @@ class Settings:
     columns: int | None = None
 
 
+DEFAULT_PROJECT = "default"  # which there always is
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
     """Where the market's history lives: a PostgreSQL server, or (`database_url` None) a private one in `data_dir`."""
@@ -52,6 +55,8 @@ class StoreSettings:
     data_dir: Path
     database_url: str | None = field(default=None, repr=False)
     history_days: float = 90.0
+    project: str = DEFAULT_PROJECT
+    """Whose the measurements and calibrations are that commands on the store work with."""
 
     @property
     def private_database(self) -> Path:
@@ -175,6 +180,7 @@ def store_settings(environment: Mapping[str, str] = os.environ) -> StoreSettings
         data_dir=Path(given).expanduser() if given else _usual_data_dir(),
         database_url=_database_url(values.get("SUTLER_DATABASE_URL")),
         history_days=_positive(values, "SUTLER_HISTORY_DAYS", 90.0, most=36_500.0) or 90.0,
+        project=values.get("SUTLER_PROJECT") or DEFAULT_PROJECT,
     )
 
 

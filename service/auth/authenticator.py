@@ -129,7 +129,7 @@ class Authenticator:
             refusal = refusal or _UNKNOWN
             self._refused.keep(shown, refusal, until_s=self._monotonic() + REFUSAL_REMEMBERED_S)
             raise NotAuthenticatedError(refusal)
-        principal = Principal(f"key/{shown.id}", stored.scope, stored.weight)
+        principal = Principal(f"key/{shown.id}", stored.scope, stored.weight, stored.project)
         if heard == self._heard:
             lives_s = REMEMBERED_S if stored.lives_s is None else min(REMEMBERED_S, stored.lives_s)
             self._known.keep(shown.id, _Known(principal, stored.secret_sha256), until_s=began_s + lives_s)

@@ -6,13 +6,12 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 
 from sutler.service.auth import repository
-from sutler.service.auth.dependency import Admin
+from sutler.service.auth.dependency import Admin, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.documents.fields import PRINTABLE
 from sutler.service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
 from sutler.service.web.problems import responses
 from sutler.service.web.resource import Resource
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 

@@ -37,6 +37,7 @@ class StoredKey:
 
     scope: Scope
     weight: int
+    project: str
     secret_sha256: bytes = field(repr=False)
     is_revoked: bool
     lives_s: float | None
@@ -49,6 +50,7 @@ class StoredSession:
     key_id: str
     scope: Scope
     weight: int
+    project: str
     lives_s: float
 
 
@@ -80,13 +82,14 @@ async def add(
 
 async def find(connection: AsyncConnection, key_id: str) -> StoredKey | None:
     until_then = func.extract("epoch", ApiKeyRow.expires_at - func.now())
-    wanted = select(ApiKeyRow.scope, ApiKeyRow.weight, ApiKeyRow.secret_sha256, ApiKeyRow.revoked_at, until_then)
+    columns = (ApiKeyRow.scope, ApiKeyRow.weight, ApiKeyRow.project, ApiKeyRow.secret_sha256, ApiKeyRow.revoked_at)
+    wanted = select(*columns, until_then)
     row = (await connection.execute(wanted.where(ApiKeyRow.id == key_id))).one_or_none()
     if row is None:
         return None
-    scope, weight, digest, revoked_at, left = row
+    scope, weight, project, digest, revoked_at, left = row
     lives_s = None if left is None else float(left)
-    return StoredKey(cast(Scope, scope), weight, bytes(digest), revoked_at is not None, lives_s)
+    return StoredKey(cast(Scope, scope), weight, project, bytes(digest), revoked_at is not None, lives_s)
 
 
 async def all_keys(connection: AsyncConnection) -> list[KeyRecord]:
@@ -133,12 +136,12 @@ async def find_session(connection: AsyncConnection, token_sha256: bytes) -> Stor
     )  # null, where a key never expires, does not count
     lives_s = func.extract("epoch", ends_at - func.now())
     wanted = (
-        select(ApiKeyRow.id, ApiKeyRow.scope, ApiKeyRow.weight, lives_s)
+        select(ApiKeyRow.id, ApiKeyRow.scope, ApiKeyRow.weight, ApiKeyRow.project, lives_s)
         .join(WebSessionRow, WebSessionRow.key_id == ApiKeyRow.id)
         .where(WebSessionRow.token_sha256 == token_sha256, _IS_LIVE, lives_s > 0)
     )
     row = (await connection.execute(wanted)).one_or_none()
-    return None if row is None else StoredSession(row[0], cast(Scope, row[1]), row[2], float(row[3]))
+    return None if row is None else StoredSession(row[0], cast(Scope, row[1]), row[2], row[3], float(row[4]))
 
 
 async def note_session_use(connection: AsyncConnection, token_sha256: bytes) -> None:

@@ -31,6 +31,7 @@ from sutler.service.auth.repository import USE_NOTED_EVERY
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.notices import Notices, key_topic, notify
+from sutler.service.db.projects import of_project
 from sutler.service.web.caller import LOCAL, Caller, Principal
 from sutler.service.web.errors import NotAuthenticatedError
 
@@ -95,7 +96,7 @@ class Sessions:
         self._authenticator.check(principal, reads=False)
         session = Session(principal, secrets.token_urlsafe(TOKEN_BYTES))
         caller = Caller(principal, request_id)
-        async with begun(self._changes) as connection:
+        async with begun(of_project(self._changes, principal.project)) as connection:
             await self._authenticator.count_change(connection, principal)
             await repository.add_session(connection, _key_id(principal), _digest(session.token), most=MOST_SESSIONS)
             await audit.note(connection, caller, "session.begin", principal.actor)
@@ -117,7 +118,7 @@ class Sessions:
         if session.principal == LOCAL:
             return
         caller = Caller(session.principal, request_id)
-        async with begun(self._changes) as connection:
+        async with begun(of_project(self._changes, session.principal.project)) as connection:
             await repository.end_session(connection, _digest(session.token))
             await notify(connection, key_topic(_key_id(session.principal)))
             await audit.note(connection, caller, "session.end", session.principal.actor)
@@ -131,7 +132,7 @@ class Sessions:
         if stored is None:
             self._refused.keep(digest, True, until_s=self._monotonic() + REFUSAL_REMEMBERED_S)
             raise NotAuthenticatedError(ENDED)
-        principal = Principal(f"key/{stored.key_id}", stored.scope, stored.weight)
+        principal = Principal(f"key/{stored.key_id}", stored.scope, stored.weight, stored.project)
         if heard == self._heard:
             self._known.keep(digest, principal, until_s=now_s + min(REMEMBERED_S, stored.lives_s))
         return principal

@@ -12,9 +12,28 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from sutler.service.db.tables import NOW, Base
+from sutler.service.settings import DEFAULT_PROJECT
 
 
-class ApiKeyRow(Base):
+class ProjectRow(Base):
+    """Whom rows belong to, and how much of the service it may use; NULL: as much as there is."""
+
+    __tablename__ = "project"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    most_requests_per_minute: Mapped[int | None]
+    most_solves_at_once: Mapped[int | None]
+    most_stored_plans: Mapped[int | None]
+
+
+class Owned:
+    """What the tables of projects have in common. A transaction of one need not name it (projects.py)."""
+
+    project: Mapped[str] = mapped_column(ForeignKey("project.name"), server_default=text(f"'{DEFAULT_PROJECT}'"))
+
+
+class ApiKeyRow(Owned, Base):
     """A key for the API: its public id, and the digest of its secret, never the secret.
 
     `weight`: how many of its plans are made for each one of a key of weight 1, while both wait.
@@ -58,7 +77,7 @@ class WebSessionRow(Base):
 Index("ix_web_session_ends_at", WebSessionRow.ends_at)
 
 
-class AuditRow(Base):
+class AuditRow(Owned, Base):
     """Who changed what, and when. `detail` never holds a secret."""
 
     __tablename__ = "audit"
@@ -71,10 +90,10 @@ class AuditRow(Base):
     request_id: Mapped[str | None]
     detail: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
 
-    __table_args__ = (Index("ix_audit_target", "target", "id"),)
+    __table_args__ = (Index("ix_audit_target", "target", "id"), Index("ix_audit_project", "project", "id"))
 
 
-class DeploymentRow(Base):
+class DeploymentRow(Owned, Base):
     """A standing problem, its keys in the order given. `version` counts its changes.
 
     `plan_id` is its current plan; `revision` counts its plans, current or not.
@@ -83,7 +102,7 @@ class DeploymentRow(Base):
     __tablename__ = "deployment"
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str]
     version: Mapped[int] = mapped_column(server_default=text("1"))
     problem: Mapped[dict[str, Any]] = mapped_column(JSON)
     policy: Mapped[dict[str, Any]] = mapped_column(JSON)
@@ -92,8 +111,10 @@ class DeploymentRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
+    __table_args__ = (UniqueConstraint("project", "name", name="uq_deployment_project_name"),)
 
-class AskedPlan:
+
+class AskedPlan(Owned):
     """What the tables of plans have in common: a plan that was asked for, from the moment it was asked for.
 
     `status` is queued, running, cancelled, failed, or the status of the finished plan, whose document is kept as the
@@ -139,12 +160,12 @@ class PlanRow(AskedPlan, Base):
     __table_args__ = (UniqueConstraint("deployment_id", "revision", name="uq_plan_deployment_id_revision"),)
 
 
-Index("ix_plan_created_at", PlanRow.created_at.desc(), PlanRow.id.desc())
+Index("ix_plan_project_created_at", PlanRow.project, PlanRow.created_at.desc(), PlanRow.id.desc())
 Index("ix_plan_deployment_id", PlanRow.deployment_id, PlanRow.created_at.desc())
 Index("ix_plan_status", PlanRow.status)
 
 
-class CostRow(Base):
+class CostRow(Owned, Base):
     """What a deployment cost from one instant to another, the same all the time; `ended_at` NULL: it still does.
 
     By `plan_id`, a plan that held; NULL: by what was reported as rented. `deployment_id` NULL: it was deleted.
@@ -162,7 +183,7 @@ class CostRow(Base):
 
 
 Index("ix_cost_ended_at", CostRow.ended_at)
-Index("ix_cost_deployment_name", CostRow.deployment_name, CostRow.ended_at)
+Index("ix_cost_project_deployment_name", CostRow.project, CostRow.deployment_name, CostRow.ended_at)
 Index("ix_cost_began_at", CostRow.began_at, postgresql_where=CostRow.plan_id.is_not(None))
 Index(
     "uq_cost_open",
@@ -192,7 +213,11 @@ class OfflinePlanRow(AskedPlan, Base):
     cost_usd: Mapped[float | None]
 
 
-Index("ix_offline_plan_created_at", OfflinePlanRow.created_at.desc(), OfflinePlanRow.id.desc())
+Index(
+    *("ix_offline_plan_project_created_at", OfflinePlanRow.project),
+    OfflinePlanRow.created_at.desc(),
+    OfflinePlanRow.id.desc(),
+)
 Index("ix_offline_plan_first_id", OfflinePlanRow.first_id, OfflinePlanRow.created_at)
 Index("ix_offline_plan_status", OfflinePlanRow.status)
 
@@ -207,7 +232,7 @@ class StudyRow(AskedPlan, Base):
     digest: Mapped[bytes]
 
 
-Index("ix_study_created_at", StudyRow.created_at.desc(), StudyRow.id.desc())
+Index("ix_study_project_created_at", StudyRow.project, StudyRow.created_at.desc(), StudyRow.id.desc())
 Index("ix_study_digest", StudyRow.digest, StudyRow.created_at.desc())
 Index("ix_study_status", StudyRow.status)
 
@@ -232,7 +257,7 @@ class IdempotencyRow(Base):
 Index("ix_idempotency_created_at", IdempotencyRow.created_at)
 
 
-class WebhookRow(Base):
+class WebhookRow(Owned, Base):
     """Where events are sent. The secret signs them and must be readable for that; no answer shows it again."""
 
     __tablename__ = "webhook"

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from sutler.service.db import embedded
+from sutler.service.db import embedded, projects
 from sutler.service.db.engine import UNHURRIED, Patience, options, prepared, revive, translated
 
 POOL_SIZE = 10  # kept open: each costs the server memory, each that is missing a connect
@@ -27,6 +27,7 @@ def open_async_engine(
     kept, most = round(part * POOL_SIZE), round(part * MOST_CONNECTIONS)
     made = create_async_engine(engine.url, pool_size=kept, max_overflow=most - kept, **options(patience))
     event.listen(made.sync_engine, "connect", prepared(patience))
+    event.listen(made.sync_engine, "begin", projects.begin)
     if private_in is not None:  # to start it blocks, and the loop must not
         revive(made.sync_engine, lambda: await_only(asyncio.to_thread(embedded.start, private_in)))
     return made

@@ -13,7 +13,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
 
-from sutler.service.db import embedded
+from sutler.service.db import embedded, projects
 from sutler.service.db.errors import DatabaseBusyError, DatabaseUnreachableError, unreachable
 from sutler.service.db.queue_schema import SEARCH_PATH
 from sutler.service.settings import SettingsError, StoreSettings
@@ -75,6 +75,7 @@ def open_engine(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engi
     url = _parsed(settings.database_url or embedded.start(settings.data_dir))
     engine = create_engine(url, pool_size=5, max_overflow=20, **options(patience))
     event.listen(engine, "connect", prepared(patience))
+    event.listen(engine, "begin", projects.begin)
     if settings.database_url is None:
         revive(engine, partial(embedded.start, settings.data_dir))
     return engine

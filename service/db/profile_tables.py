@@ -6,14 +6,16 @@ from typing import Any
 from sqlalchemy import BigInteger, Identity, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from sutler.service.db.api_tables import Owned
 from sutler.service.db.tables import NOW, Base
 
 
-class Imported:
-    """What the tables of measurements have in common; `digest` tells rows apart: a file can be imported twice."""
+class Imported(Owned):
+    """What the tables of measurements have in common; `digest` tells a project's rows apart: a file can be imported
+    twice."""
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    digest: Mapped[bytes] = mapped_column(unique=True)
+    digest: Mapped[bytes]
     imported_at: Mapped[datetime] = mapped_column(server_default=NOW)
     imported_from: Mapped[str]
     gpu: Mapped[str]
@@ -46,7 +48,10 @@ class ProfileRunRow(Imported, Base):
     request_rate_rps: Mapped[float | None]
     length_spread_fraction: Mapped[float | None]
 
-    __table_args__ = (Index("ix_profile_run_gpu_model", "gpu", "model"),)
+    __table_args__ = (
+        UniqueConstraint("project", "digest", name="uq_profile_run_project_digest"),
+        Index("ix_profile_run_gpu_model", "gpu", "model"),
+    )
 
 
 class ProfileLayerRow(Imported, Base):
@@ -56,10 +61,13 @@ class ProfileLayerRow(Imported, Base):
 
     row: Mapped[dict[str, Any]]
 
-    __table_args__ = (Index("ix_profile_layer_gpu_model", "gpu", "model"),)
+    __table_args__ = (
+        UniqueConstraint("project", "digest", name="uq_profile_layer_project_digest"),
+        Index("ix_profile_layer_gpu_model", "gpu", "model"),
+    )
 
 
-class CalibrationRow(Base):
+class CalibrationRow(Owned, Base):
     """A calibration by its name; the newest revision is the one that problems get. None is ever changed."""
 
     __tablename__ = "calibration"
@@ -70,4 +78,4 @@ class CalibrationRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     document: Mapped[dict[str, Any]]
 
-    __table_args__ = (UniqueConstraint("name", "revision", name="uq_calibration_name_revision"),)
+    __table_args__ = (UniqueConstraint("project", "name", "revision", name="uq_calibration_project_name_revision"),)

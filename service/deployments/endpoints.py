@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.auth.dependency import Planner, Reader, Service
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.deployments import repository
 from sutler.service.deployments import service as deployments
@@ -38,7 +38,6 @@ from sutler.service.web.links import TO_THE_DEPLOYMENT, TO_THE_PLAN
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, decode_cursor, encode_cursor
 from sutler.service.web.parameters import MOST_WAIT_S, IdempotencyKey, IfMatch, IfNoneMatch, tags_of
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 from sutler.service.web.waiting import for_caller
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
@@ -202,7 +201,7 @@ async def get_current_plan(
     with services.metrics.long_poll(wait_s):
         current = await (for_caller(request, asked) if wait_s else asked)
     if current is None:
-        known = await services.part(CurrentPlans).get(name)
+        known = await services.part(CurrentPlans).get(name, services.project)
         headers = {} if known is None else {"ETag": deployments.etag_of(known)}
         return Response(status_code=304, headers=headers)
     return _answer(current.document, 200, etag=deployments.etag_of(current))

@@ -50,6 +50,7 @@ class Deployment:
     """A standing problem; `revision` counts its plans, `plan_id` is the one that holds."""
 
     id: UUID
+    project: str
     name: str
     version: int
     problem: dict[str, Any]

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.auth import audit
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.notices import deployment_topic, notify, plan_topic
+from sutler.service.db.projects import enter
 from sutler.service.db.queue import Queue
 from sutler.service.deployments import costs, repository
 from sutler.service.deployments.current import CurrentPlans
@@ -177,7 +178,7 @@ async def current_plan(
     """
 
     async def look() -> CurrentRow | None:
-        current = await services.part(CurrentPlans).get(name)
+        current = await services.part(CurrentPlans).get(name, services.project)
         if current is None:
             await _expect_one(services, name)
             return None
@@ -190,7 +191,7 @@ async def current_plan(
     wanted = await until(services.notices, deployment_topic(name), look, wait_s=wait_s)
     if wanted is not None:
         return wanted
-    current = await services.part(CurrentPlans).get(name)
+    current = await services.part(CurrentPlans).get(name, services.project)
     if current is None:
         detail = f"the first plan of {name} is being made: ask again, or wait for it with ?wait_s=30"
         raise NotYetError(detail, retry_after_s=NOT_YET_RETRY_S)
@@ -255,6 +256,7 @@ async def try_again(connection: AsyncConnection, queue: Queue, *, now: datetime)
     for deployment in await repository.without_plan(connection, before=now - PAUSE):
         if await plan_repository.pending_of(connection, deployment.id) is not None:
             continue  # another worker was first, before the deployment was locked here
+        await enter(connection, deployment.project)
         kind = deployment.problem["objective"]["kind"]
         order = Order(uuid4(), deployment.problem, kind, SCHEDULER, None, deployment.id, deployment.name)
         await PLANS.add(connection, order, now)

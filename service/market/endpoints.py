@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE, PRINTABLE_OR_NONE
 from sutler.service.market.kinds import KindFilter, interruptions_page, outlook_page
@@ -38,7 +38,7 @@ from sutler.service.translation.mapping import mapped
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.web.paging import Cursor, Limit, Page, bad_cursor, decode_cursor, encode_cursor
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Services
 
 router = APIRouter(prefix="/v1", tags=["market"])
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import Query, Request
 from fastapi.responses import Response
 
-from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.auth.dependency import Planner, Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.offline.examples import ENSEMBLE, ENSEMBLE_ON_THE_STORE, PROGRESS
 from sutler.service.offline.progress_schema import ProgressDocument
@@ -21,7 +21,6 @@ from sutler.service.web.links import TO_THE_OFFLINE_PLAN
 from sutler.service.web.paging import Cursor, Limit, Page, before_of
 from sutler.service.web.parameters import IdempotencyKey, Prefer
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 DESCRIBED = Described(
     create="Plan an application of several models over a fixed pile of requests: which run together, on how many "

@@ -13,16 +13,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy import text
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.errors import DatabaseError
+from sutler.service.db.projects import across
 from sutler.service.db.queue import URGENT_LOOKS
 from sutler.service.operation.metrics_of_the_store import StoreMetricsCache
 from sutler.service.settings import store_settings
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.web.problems import responses
 from sutler.service.web.resource import Resource
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import ForAnyone, Services
 
 router = APIRouter(tags=["operation"])
 PATIENCE_S: Final = 2.0  # chosen: orchestrators give probes a few seconds at most
@@ -77,7 +78,7 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready."}})
-async def readyz(services: Service) -> JSONResponse:
+async def readyz(services: ForAnyone) -> JSONResponse:
     """Whether plans on the store's market can be made: database, fresh market, a worker."""
     checks = await readiness(services)
     is_ready = all(check.ok for check in checks)
@@ -89,7 +90,7 @@ async def readiness(services: Services) -> list[Check]:
     """One by one, what planning needs."""
     silent_s = services.settings.worker_silent_s
     try:
-        async with asyncio.timeout(PATIENCE_S), reading(services.engine) as connection:
+        async with asyncio.timeout(PATIENCE_S), reading(across(services.engine)) as connection:
             fresh = bool(await connection.scalar(_FRESH, {"max_age_s": STORE_MAX_AGE_S}))
             workers = await connection.scalar(_WORKERS, {"silent_s": silent_s}) or 0
             late = await connection.scalar(_LATE, {"late_s": LATE_S}) or 0
@@ -128,7 +129,7 @@ def room() -> Iterator[Check]:
     },
 )
 async def metrics(request: Request, services: Service, _reader: Reader) -> Response:
-    """Metrics of this process, and of all from the database."""
-    gathered = await services.part(StoreMetricsCache).get(services.engine)
+    """Metrics of this process, of the market and the queue, and of what the caller's project has."""
+    gathered = await services.part(StoreMetricsCache).get(services.engine, request.state.principal.project)
     content, media_type = services.metrics.text(gathered, accept=request.headers.get("accept"))
     return Response(content, headers={"Content-Type": media_type})

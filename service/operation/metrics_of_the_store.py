@@ -6,6 +6,7 @@ Few and cheap questions, and their answers are kept for a while: the longer, the
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -328,7 +329,7 @@ def _distribution(
 
 
 class StoreMetricsCache:
-    """Gathers once for all who ask at the same time or soon after, also when the database is away."""
+    """Gathers once for all of a project who ask at the same time or soon after, also when the database is away."""
 
     def __init__(
         self,
@@ -337,19 +338,21 @@ class StoreMetricsCache:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker_silent_s, self._monotonic = worker_silent_s, monotonic
-        self._gathering = asyncio.Lock()
-        self._kept: StoreMetrics | None = None
-        self._good_until_s = 0.0
+        self._gathering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._kept: dict[str, tuple[float, StoreMetrics]] = {}
 
-    async def get(self, engine: AsyncEngine) -> StoreMetrics:
-        """Returns the metrics of the store; where the database is away they say so, and nothing is raised."""
-        async with self._gathering:
-            if self._kept is None or self._monotonic() >= self._good_until_s:
+    async def get(self, engine: AsyncEngine, project: str) -> StoreMetrics:
+        """Returns what the store says to the project that the engine is of; where the database is away it says so,
+        and nothing is raised."""
+        async with self._gathering[project]:
+            good_until_s, kept = self._kept.get(project, (0.0, None))
+            if kept is None or self._monotonic() >= good_until_s:
                 began_s = self._monotonic()
-                self._kept = await self._gathered(engine)
+                kept = await self._gathered(engine)
                 ended_s = self._monotonic()
-                self._good_until_s = ended_s + max(FRESH_S, (ended_s - began_s) / MOST_LOAD_FRACTION)
-            return self._kept
+                good_until_s = ended_s + max(FRESH_S, (ended_s - began_s) / MOST_LOAD_FRACTION)
+                self._kept[project] = good_until_s, kept
+            return kept
 
     async def _gathered(self, engine: AsyncEngine) -> StoreMetrics:
         try:

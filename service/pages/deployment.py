@@ -34,13 +34,13 @@ from sutler.service.pages.charts import cost_chart, latency_chart, traffic_chart
 from sutler.service.pages.fleet import machines_of, routes_of
 from sutler.service.pages.forms import Fields
 from sutler.service.pages.rendering import rendered, with_query
-from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.pages.route import Looking, Page, Planning, Service
 from sutler.service.plans.parsed import parsed
 from sutler.service.plans.plan_responses import page_of
 from sutler.service.plans.repository import PLANS
 from sutler.service.plans.resources import SERVES, PlanSummary
 from sutler.service.web.errors import ConflictError, NotFoundError
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Services
 
 router = APIRouter(prefix="/ui/deployments", route_class=Page, include_in_schema=False)
 LISTED: Final = 30  # chosen: of revisions and decisions; the API has all

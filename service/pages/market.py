@@ -24,9 +24,9 @@ from sutler.service.market.service import MarketService
 from sutler.service.pages.charts import Chart, over_time
 from sutler.service.pages.fleet import colour_of
 from sutler.service.pages.rendering import rendered, with_query
-from sutler.service.pages.route import Looking, Page
+from sutler.service.pages.route import Looking, Page, Service
 from sutler.service.translation.stored_market import StoredMarket
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Services
 
 router = APIRouter(prefix="/ui/market", route_class=Page, include_in_schema=False)
 ROWS: Final = 200  # of a page of the table

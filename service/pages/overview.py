@@ -16,9 +16,9 @@ from sutler.service.deployments.showing import summary
 from sutler.service.operation.health import readiness
 from sutler.service.pages.charts import cost_chart
 from sutler.service.pages.rendering import rendered, with_query
-from sutler.service.pages.route import Looking, Page
+from sutler.service.pages.route import Looking, Page, Service
 from sutler.service.plans.resources import SERVES
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Services
 from sutler.service.wording.words import counted
 
 router = APIRouter(prefix="/ui", route_class=Page, include_in_schema=False)

@@ -23,13 +23,12 @@ from sutler.service.documents.studies import ComparisonQuestion
 from sutler.service.documents.validation import validate
 from sutler.service.pages.asking import asked
 from sutler.service.pages.rendering import rendered
-from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.pages.route import Looking, Page, Planning, Service
 from sutler.service.plans.parsed import parsed
 from sutler.service.plans.repository import PLANS, PlanRecord
 from sutler.service.plans.resources import SERVES
 from sutler.service.studies.service import COMPARISON, first_answer
 from sutler.service.web.errors import ConflictError
-from sutler.service.web.state import Service
 from sutler.service.wording.words import percent, price
 
 router = APIRouter(prefix="/ui/report", route_class=Page, include_in_schema=False)

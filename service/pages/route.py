@@ -22,7 +22,7 @@ from sutler.service.web.caller import Caller, Scope
 from sutler.service.web.errors import BAD_PARAMETER, NotAllowedError, NotAuthenticatedError
 from sutler.service.web.problem import ProblemDetail, problem_of
 from sutler.service.web.request_id import request_id_of
-from sutler.service.web.state import services_of
+from sutler.service.web.state import Services, services_of
 from sutler.solver.errors import InvalidProblemError
 
 SIGN_IN: Final = "/ui/sign-in"
@@ -86,24 +86,39 @@ def _of_parameters(error: RequestValidationError) -> ProblemDetail:
     return ProblemDetail(BAD_PARAMETER, f"{found[0]}" if found else "a parameter is wrong", found)
 
 
-def _who_looks(needed: Scope) -> Callable[[Request], Coroutine[Any, Any, Session]]:
-    async def looking(request: Request) -> Session:
-        services, token = services_of(request), shown_token(request)
-        if not services.needs_key:
-            session = visiting(token)
-            if token is None:
-                request.state.new_visit = session
-        elif token is None:
-            raise NotAuthenticatedError("sign in first")
-        else:
-            session = await services.part(Sessions).found(token)
-        request.state.session, request.state.principal = session, session.principal
+async def _shown(request: Request) -> Session:
+    services, token = services_of(request), shown_token(request)
+    if not services.needs_key:
+        session = visiting(token)
+        if token is None:
+            request.state.new_visit = session
+    elif token is None:
+        raise NotAuthenticatedError("sign in first")
+    else:
+        session = await services.part(Sessions).found(token)
+    request.state.session, request.state.principal = session, session.principal
+    return session
+
+
+Shown = Annotated[Session, Depends(_shown)]
+
+
+async def _services(request: Request, session: Shown) -> Services:
+    return services_of(request).of(session.principal.project)
+
+
+Service = Annotated[Services, Depends(_services)]
+"""What a page works with: of the project of who looks, and of no other."""
+
+
+def _who_looks(needed: Scope) -> Callable[..., Coroutine[Any, Any, Session]]:
+    async def looking(request: Request, session: Shown) -> Session:
         if not session.principal.may(needed):
             raise NotAllowedError(
                 f"this key has scope {session.principal.scope}, this needs {needed}: sign in with another key, or "
                 f"make one with `sutler keys create NAME --scope {needed}`"
             )
-        services.part(Authenticator).check(session.principal, reads=request.method in {"GET", "HEAD"})
+        services_of(request).part(Authenticator).check(session.principal, reads=request.method in {"GET", "HEAD"})
         return session
 
     return looking

@@ -23,7 +23,7 @@ from sutler.service.pages.route import (
 from sutler.service.web.errors import NotAllowedError, NotAuthenticatedError, TooManyRequestsError
 from sutler.service.web.problem import problem_of
 from sutler.service.web.request_id import request_id_of
-from sutler.service.web.state import Service
+from sutler.service.web.state import ForAnyone
 
 router = APIRouter(prefix="/ui", route_class=Page, include_in_schema=False)
 HOME = "/ui"
@@ -32,7 +32,7 @@ Next = Annotated[str, Query(max_length=LONGEST_PATH)]
 
 
 @router.get("/sign-in")
-async def show_sign_in(request: Request, services: Service, next: Next = HOME, kept: bool = True) -> Response:
+async def show_sign_in(request: Request, services: ForAnyone, next: Next = HOME, kept: bool = True) -> Response:
     """The form for a key; where none is needed, there is nothing to do here."""
     if not services.needs_key:
         return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
@@ -40,7 +40,7 @@ async def show_sign_in(request: Request, services: Service, next: Next = HOME, k
 
 
 @router.post("/sign-in")
-async def sign_in(request: Request, services: Service, fields: Fields) -> Response:
+async def sign_in(request: Request, services: ForAnyone, fields: Fields) -> Response:
     """A new session, whatever the browser showed before. The form needs no token: who sends it has the key."""
     if not services.needs_key:
         return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
@@ -61,7 +61,7 @@ async def sign_in(request: Request, services: Service, fields: Fields) -> Respon
 
 
 @router.get("/signed-in")
-async def signed_in(request: Request, services: Service, next: Next = HOME) -> Response:
+async def signed_in(request: Request, services: ForAnyone, next: Next = HOME) -> Response:
     """Goes on to the page, if the browser has kept the session: not every address lets it."""
     try:
         await services.part(Sessions).found(shown_token(request) or "")
@@ -71,7 +71,7 @@ async def signed_in(request: Request, services: Service, next: Next = HOME) -> R
 
 
 @router.post("/sign-out")
-async def sign_out(request: Request, services: Service, session: Looking, fields: Fields) -> Response:
+async def sign_out(request: Request, services: ForAnyone, session: Looking, fields: Fields) -> Response:
     """Ends the session, here and in every other process."""
     check_form(request, session, fields)
     await services.part(Sessions).end(session, request_id=request_id_of(request))

@@ -18,11 +18,10 @@ from sutler.service.pages.charts import COLOURS
 from sutler.service.pages.forms import Fields
 from sutler.service.pages.parameters import name_in, number_of
 from sutler.service.pages.rendering import rendered
-from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.pages.route import Looking, Page, Planning, Service
 from sutler.service.plans.resources import SERVES
 from sutler.service.simulation.schemas import METRIC_WORDS, SimulationResource
 from sutler.service.studies.service import SIMULATION, is_answer_to
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/simulation", route_class=Page, include_in_schema=False)
 Words = Annotated[str, Query(max_length=300, pattern=PRINTABLE_OR_NONE)]

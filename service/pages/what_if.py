@@ -26,9 +26,8 @@ from sutler.service.pages.asking import asked, study_of
 from sutler.service.pages.forms import Fields
 from sutler.service.pages.parameters import name_in, number_of
 from sutler.service.pages.rendering import rendered
-from sutler.service.pages.route import Looking, Page, Planning
+from sutler.service.pages.route import Looking, Page, Planning, Service
 from sutler.service.studies.service import WHAT_IF, is_answer_to
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/ui/what-if", route_class=Page, include_in_schema=False)
 Words = Annotated[str, Query(max_length=300, pattern=PRINTABLE_OR_NONE)]

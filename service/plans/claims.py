@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, TextClause, func, select, text, union_all,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import OfflinePlanRow, PlanRow, StudyRow
+from sutler.service.db.projects import EVERYWHERE
 from sutler.service.db.queue import PLAN_OFFLINE, SOLVE, STUDY
 from sutler.service.plans.resources import PENDING
 
@@ -24,7 +25,8 @@ MADE_BY: Final[Mapping[str, Table]] = {SOLVE: PlanRow, PLAN_OFFLINE: OfflinePlan
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A plan that a worker has taken up; `attempt` is its right to finish it, `deaths` how many died of it before.
+    """A plan that a worker has taken up; `attempt` is its right to finish it, `deaths` how many died of it before,
+    `project` whose rows it is made from.
 
     Each kind of plan adds the columns that it is made from.
     """
@@ -32,6 +34,7 @@ class Claimed:
     id: UUID
     attempt: int
     deaths: int
+    project: str
 
 
 def is_pending(table: Table) -> ColumnElement[bool]:
@@ -40,14 +43,14 @@ def is_pending(table: Table) -> ColumnElement[bool]:
 
 
 async def count_waiting(connection: AsyncConnection, actor: str) -> tuple[int, int]:
-    """Returns how many plans of any kind no worker has taken up yet, and for how many `actor` waits."""
+    """Returns how many plans of any kind and project no worker has taken up yet, and for how many `actor` waits."""
     counted = [
         select(func.count().filter(table.status == "queued"), func.count().filter(table.created_by == actor)).where(
             is_pending(table)
         )
         for table in MADE_BY.values()
     ]
-    rows = (await connection.execute(union_all(*counted))).all()
+    rows = (await connection.execute(union_all(*counted), execution_options=EVERYWHERE)).all()
     return sum(row[0] for row in rows), sum(row[1] for row in rows)
 
 

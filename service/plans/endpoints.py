@@ -8,7 +8,7 @@ from fastapi import Query
 from fastapi.responses import Response
 from pydantic import Field
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.documents.examples import CHAT, CHAT_ON_THE_STORE
 from sutler.service.documents.plan import PlanDocument
@@ -23,7 +23,6 @@ from sutler.service.web.errors import ConflictError
 from sutler.service.web.links import TO_THE_PLAN
 from sutler.service.web.paging import Cursor, Limit, Page, before_of
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 router = router_of(
     PLAN,

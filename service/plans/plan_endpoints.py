@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.auth.dependency import Planner, Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.plans import plan_requests, plan_responses
 from sutler.service.plans.plan_requests import PlanKind, asker_of
@@ -21,7 +21,7 @@ from sutler.service.plans.plan_table import StoredPlan
 from sutler.service.web.bodies import body_docs, read_body
 from sutler.service.web.parameters import IdempotencyKey, IfNoneMatch, Prefer, WaitS, preferences_of
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Services
 from sutler.service.web.waiting import for_caller
 
 Kind = PlanKind[Any, Any]

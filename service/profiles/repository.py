@@ -71,7 +71,7 @@ def _added(
     values = [{**row, "imported_from": imported_from} for row in rows]
     if not values:
         return 0
-    statement = upsert(table).on_conflict_do_nothing(index_elements=["digest"]).returning(table.id)
+    statement = upsert(table).on_conflict_do_nothing().returning(table.id)
     return len(connection.execute(statement, values).all())
 
 

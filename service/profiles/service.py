@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from sutler.service.db.engine import connected, transaction
+from sutler.service.db.projects import of_project
 from sutler.service.documents.calibration import CalibrationDocument
 from sutler.service.documents.validation import validate
 from sutler.service.profiles import repository
@@ -39,12 +40,16 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class ProfilesService:
-    """Profiles and calibrations of one store."""
+    """Profiles and calibrations of one store; `of` says of which project."""
 
     engine: Engine
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     names: Names = CATALOGUE
     """What names of GPUs and models mean."""
+
+    def of(self, project: str) -> "ProfilesService":
+        """The same for this project."""
+        return replace(self, engine=of_project(self.engine, project))
 
     def import_file(self, name: str, content: bytes, given: Given) -> Imported:
         """Benchmark runs, or the layer times of `sutler profile`; all that pass the checks, or nothing.

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.documents.examples import CHAT
 from sutler.service.plans.plan_endpoints import Described, router_of
@@ -16,7 +16,6 @@ from sutler.service.studies.service import COMPARISON, SIMULATION, WHAT_IF
 from sutler.service.web.links import links_to
 from sutler.service.web.paging import Cursor, Limit, Page, before_of
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 HOW = (
     "\n\nNo plan is issued and none replaces another. It comes after all plans that are waited for. What was asked\n"

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.documents.estimate import EstimateDocument, EstimateQuestion
 from sutler.service.documents.fields import PRINTABLE
 from sutler.service.profiles.service import ProfilesService
@@ -14,7 +14,6 @@ from sutler.service.translation.estimates import configuration, estimate_documen
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.paging import Page
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1", tags=["catalogue"])
 
@@ -44,7 +43,8 @@ def estimate(
 ) -> EstimateDocument:
     """Say what one configuration should do: requests/s, time to first token and per token, with their error band."""
     given = question.calibration
-    document = services.part(ProfilesService).calibration(given) if isinstance(given, str) else given
+    known = services.part(ProfilesService).of(services.project)
+    document = known.calibration(given) if isinstance(given, str) else given
     own = None if document is None else calibration_of(document, field="calibration")
     asked: dict[str, Any] = question.model_dump(exclude_none=True, exclude={"calibration"})
     texts = {DEGREES.get(name, name): str(value) for name, value in asked.items()}

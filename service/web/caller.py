@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sutler.service.settings import DEFAULT_PROJECT
+
 Scope = Literal["read", "plan", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("read", "plan", "admin")  # each includes those before it
 
@@ -11,12 +13,14 @@ SCOPES: Final[tuple[Scope, ...]] = ("read", "plan", "admin")  # each includes th
 class Principal:
     """`actor` is what logs and the audit log call it: `key/ID`, `local` for who needs no key on loopback, `cli`.
 
-    `weight`: how many of its plans are made for each one of another's, while both wait.
+    `weight`: how many of its plans are made for each one of another's, while both wait. `project`: all that it
+    reaches; beside the common market.
     """
 
     actor: str
     scope: Scope
     weight: int = 1
+    project: str = DEFAULT_PROJECT
 
     def may(self, needed: Scope) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(needed)

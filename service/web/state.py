@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, cast
 
@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.notices import Notices, told
+from sutler.service.db.projects import of_project
 from sutler.service.db.queue import Queue
 from sutler.service.settings import ServiceSettings
 from sutler.service.web.caller import Caller, Principal
@@ -25,7 +26,7 @@ class Services:
 
     `engine` is for what only reads, `changes` for the rest: neither uses up the connections of the other.
     `count_change` counts a change against its caller's limit. `needs_key`: whether callers must show a key; without,
-    all are the local user.
+    all are the local user. `project`: whose rows both engines reach; empty: that is still to be said.
     """
 
     engine: AsyncEngine
@@ -37,6 +38,7 @@ class Services:
     count_change: Callable[[AsyncConnection, Principal], Awaitable[None]]
     needs_key: bool
     parts: Mapping[type, Any]
+    project: str = ""
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     @asynccontextmanager
@@ -49,14 +51,20 @@ class Services:
         for topic in topics:
             self.notices.arrived(topic)
 
+    def of(self, project: str) -> "Services":
+        """The same for callers of this project."""
+        engine, changes = of_project(self.engine, project), of_project(self.changes, project)
+        return replace(self, engine=engine, changes=changes, project=project)
+
     def part(self, kind: type[P]) -> P:
         """The one of this class. Raises KeyError where the composition root gave none, which is a defect."""
         return cast(P, self.parts[kind])
 
 
 def services_of(request: Request) -> Services:
-    """A dependency: the services of the application that serves this request."""
+    """A dependency: the services of the application that serves this request, before it is known for whom."""
     return cast(Services, request.app.state.services)
 
 
-Service = Annotated[Services, Depends(services_of)]
+ForAnyone = Annotated[Services, Depends(services_of)]
+"""What endpoints work with that need no key; `Service` of auth/dependency.py and pages/route.py is the others'."""

@@ -5,13 +5,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from sutler.service.auth.dependency import Admin
+from sutler.service.auth.dependency import Admin, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.outgoing.destinations import networks
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, page_of
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
 from sutler.service.webhooks.events import EVENTS

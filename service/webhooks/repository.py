@@ -45,6 +45,7 @@ class Outgoing:
 
     id: UUID
     webhook_id: UUID
+    project: str
     attempts: int
     message: Message
 
@@ -116,14 +117,15 @@ async def add_deliveries(
 
 async def outgoing(connection: AsyncConnection, delivery_id: UUID) -> Outgoing | None:
     """What is to be sent; None where it was sent, was given up, or is gone with its webhook."""
-    columns = (DeliveryRow.webhook_id, DeliveryRow.attempts, WebhookRow.url, WebhookRow.secret, DeliveryRow.body)
+    of_webhook = (WebhookRow.project, WebhookRow.url, WebhookRow.secret)
+    columns = (DeliveryRow.webhook_id, DeliveryRow.attempts, DeliveryRow.body, *of_webhook)
     wanted = select(*columns).join(WebhookRow, WebhookRow.id == DeliveryRow.webhook_id)
     wanted = wanted.where(DeliveryRow.id == delivery_id, DeliveryRow.status == "pending")
     row = (await connection.execute(wanted)).one_or_none()
     if row is None:
         return None
     message = Message(str(delivery_id), url=row.url, secret=row.secret, body=row.body)
-    return Outgoing(delivery_id, row.webhook_id, row.attempts, message)
+    return Outgoing(delivery_id, row.webhook_id, row.project, row.attempts, message)
 
 
 async def store(connection: AsyncConnection, sent: Outgoing, attempt: Attempt, status: DeliveryStatus) -> bool:

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.projects import enter
 from sutler.service.db.queue import Queue
 from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem
@@ -121,7 +122,8 @@ async def test(connection: AsyncConnection, queue: Queue, webhook_id: UUID, call
 
 
 async def announce(connection: AsyncConnection, queue: Queue, *, event: str, data: Mapping[str, Any]) -> None:
-    """Tells every webhook that wants the event, once this transaction is committed."""
+    """Tells every webhook that wants the event, once this transaction is committed: of the transaction's project, or
+    of all where it is across them."""
     await _send_to(await repository.wanting(connection, event), connection, queue, event=event, data=data)
 
 
@@ -177,6 +179,7 @@ async def _conclude(
     connection: AsyncConnection, queue: Queue, sent: Outgoing, attempt: Attempt, chance: float
 ) -> None:
     if attempt.is_unwanted:
+        await enter(connection, sent.project)
         await _unsubscribe(connection, sent.webhook_id)
         return
     next_s = None if attempt.ok else wait_s(sent.attempts + 1, stated_s=attempt.wait_s, chance=chance)

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError, DatabaseUnreachableError
 from sutler.service.db.notices import notify, plan_topic
+from sutler.service.db.projects import across, of_project
 from sutler.service.db.queue import Queue
 from sutler.service.market.service import MarketService
 from sutler.service.plans import claims
@@ -77,7 +78,7 @@ class Attempts(ABC, Generic[C]):
 
     async def make(self, plan_id: UUID) -> None:
         """Raises DatabaseError where the store is away for long; the job is then taken up again."""
-        claimed = await self.persist(lambda connection: self._claim(connection, plan_id))
+        claimed = await self.persist(None, lambda connection: self._claim(connection, plan_id))
         if claimed is None:
             logger.info("plan %s is finished or cancelled: nothing to do", plan_id)
             return
@@ -134,7 +135,7 @@ class Attempts(ABC, Generic[C]):
             await asyncio.sleep(LOOK_S)
             progress = seen.news()
             try:
-                async with begun(self.engine) as connection:
+                async with begun(of_project(self.engine, claimed.project)) as connection:
                     is_ours = await claims.put_progress(connection, self.plans.row, claimed, progress)
                     if is_ours and progress is not None:
                         await notify(connection, f"progress/{claimed.id}")
@@ -146,7 +147,7 @@ class Attempts(ABC, Generic[C]):
 
     async def _give_back(self, claimed: C) -> None:
         """Into the queue again, as if it had never been taken out."""
-        async with begun(self.engine) as connection:
+        async with begun(of_project(self.engine, claimed.project)) as connection:
             if await claims.release(connection, self.plans.row, claimed):
                 await self.queue.make_plan(connection, self.plans.task, claimed.id)
                 await notify(connection, plan_topic(claimed.id))
@@ -159,13 +160,14 @@ class Attempts(ABC, Generic[C]):
             logger.error("plan %s: %s", claimed.id, error, exc_info=error)
         else:
             logger.warning("plan %s: %s", claimed.id, problem.detail)
-        await self.persist(lambda connection: self.fail(connection, claimed, problem.document()))
+        await self.persist(claimed, lambda connection: self.fail(connection, claimed, problem.document()))
 
-    async def persist(self, store: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """One transaction."""
+    async def persist(self, claimed: Claimed | None, store: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """One transaction, of the project of what is made; None: that is not known yet."""
+        engine = across(self.engine) if claimed is None else of_project(self.engine, claimed.project)
 
         async def once() -> T:
-            async with begun(self.engine) as connection:
+            async with begun(engine) as connection:
                 return await store(connection)
 
         return await self.patiently(once)

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.engine import translated
 from sutler.service.db.errors import DatabaseError
+from sutler.service.db.projects import enter
 from sutler.service.deployments import repository as deployments
 from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.preparing import PreparedLook
@@ -155,7 +156,7 @@ class Clearer:
             if not problem.models or (planned is None and tenant.wanted()):  # all sleep, or it seems to rent them
                 unfit.add(tenant.deployment_id)
                 continue
-            purse = None if budget is None else budget.name
+            purse = None if budget is None else _purse(tenant, budget.name)
             stated = step.assessed.stated
             claimant = Claimant(_beside_held(problem), planned, tenant.priority, purse, stated)
             wishes.append(_Wish(tenant, watched, claimant))
@@ -165,9 +166,10 @@ class Clearer:
         free = {**tenants, **{wish.id: wish.tenant.renting((), 0.0) for wish in wishes}}
         purses = {}
         for wish in wishes:
-            purse = purse_from(free.values(), wish.id, wish.tenant.policy.budget)
+            tenant = wish.tenant
+            purse = purse_from(free.values(), wish.id, tenant.policy.budget, project=tenant.project)
             if purse is not None:
-                purses[purse.name] = max(0.0, purse.left_usd_per_hour - purse.standing_usd_per_hour)
+                purses[_purse(tenant, purse.name)] = max(0.0, purse.left_usd_per_hour - purse.standing_usd_per_hour)
         clearing = Clearing(tuple(wish.claimant for wish in wishes), purses, TIME_LIMIT_S)
         return await self.looker.ask_solver(
             lambda solver: solver.clear(clearing, limit_s=1.5 * TIME_LIMIT_S + SLACK_S)
@@ -239,13 +241,20 @@ class Clearer:
         now = self.looker.now()
         for issue in issues:
             made = issue.wish.watched, issue.facts, issue.verdict, issue.document
+            await enter(connection, issue.wish.watched.project)
             await self.looker.issue(connection, locked[issue.wish.id], *made, now=now)
         for issue in issues:
             deployment = locked[issue.wish.id]
             taken = taken_from(after.values(), deployment.id, now)
-            purse = purse_from(after.values(), deployment.id, issue.wish.tenant.policy.budget)
+            budget = issue.wish.tenant.policy.budget
+            purse = purse_from(after.values(), deployment.id, budget, project=deployment.project)
             if not await self.looker.is_free(connection, deployment, taken, purse, issue.document):
                 raise _VoidError(f"others took machines or money of {deployment.name}")
+
+
+def _purse(tenant: Tenant, name: str) -> str:
+    """What a budget is called among those of all projects."""
+    return f"{tenant.project}/{name}"
 
 
 def _state_of(tenants: Iterable[Tenant], now: datetime) -> object:
@@ -313,10 +322,14 @@ def _takers(wish: _Wish, fleet: Fleet | None, moved: Sequence[tuple[_Wish, Fleet
 
 
 def _why(wish: _Wish, takers: Sequence[Tenant]) -> str:
-    """Why it gets other machines, for people."""
+    """Why it gets other machines, for people, who are told no names of other projects'."""
     if not takers:
         return "machines that others planned on and did not hold yet are shared out anew"
     mine = wish.tenant.priority
-    told = [f"{t.name} (priority {t.priority}, here {mine})" if t.priority > mine else t.name for t in takers]
+    ours = [t for t in takers if t.project == wish.tenant.project]
+    told = [f"{t.name} (priority {t.priority}, here {mine})" if t.priority > mine else t.name for t in ours]
+    theirs = len(takers) - len(ours)
+    if theirs:
+        told.append(f"{theirs} deployment{'s' * (theirs > 1)} of other projects")
     why = "" if any(one.priority > mine for one in takers) else ", for which they are worth more"
     return f"machines that were planned on and not held yet go to {', '.join(told)}{why}"

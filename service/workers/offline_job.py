@@ -44,7 +44,7 @@ class OfflineMaker(Attempts[OfflineClaim]):
         longest_s = limit_s(document.search.time_limit_s)
         answer = await self.solved(claimed, lambda solver, _: solver.plan_offline(question, limit_s=longest_s))
         values = {**asdict(answer), "market_read_at": read_at}
-        await self.persist(lambda connection: self.finish(connection, claimed, now=self.now(), **values))
+        await self.persist(claimed, lambda connection: self.finish(connection, claimed, now=self.now(), **values))
         logger.info("offline plan %s: %s in %.2f s", claimed.id, answer.status, answer.solve_seconds)
 
     async def _question(
@@ -53,7 +53,7 @@ class OfflineMaker(Attempts[OfflineClaim]):
         """And when the market was read for it."""
         now = self.now()
         if claimed.parent_id is not None:
-            before = await self._document(claimed.parent_id)
+            before = await self._document(claimed, claimed.parent_id)
             progress = validate(ProgressDocument, claimed.report)
             return AdjustQuestion(before, progress, claimed.id, now), None
         market = await self.patiently(
@@ -61,8 +61,8 @@ class OfflineMaker(Attempts[OfflineClaim]):
         )
         return PlanQuestion(document, market, claimed.id, now), None if market is None else now
 
-    async def _document(self, plan_id: UUID) -> str:
-        found = await self.persist(lambda connection: OFFLINE_PLANS.find(connection, plan_id))
+    async def _document(self, claimed: OfflineClaim, plan_id: UUID) -> str:
+        found = await self.persist(claimed, lambda connection: OFFLINE_PLANS.find(connection, plan_id))
         assert found is not None, "plans are kept"
         assert found.document is not None, "only finished plans are adjusted"
         return found.document

@@ -81,7 +81,7 @@ class Maker(Attempts[Claim]):
             lambda: asyncio.to_thread(self.market.with_chances, made.plan, made.translation)
         )
         made = replace(made, plan=stated)
-        if not await self.persist(lambda connection: self._finish(connection, claimed, made)):
+        if not await self.persist(claimed, lambda connection: self._finish(connection, claimed, made)):
             return False
         logger.info("plan %s: %s in %.2f s", claimed.id, made.plan.status, made.plan.solver.seconds)
         return True
@@ -94,8 +94,8 @@ class Maker(Attempts[Claim]):
 
     async def _made_anew(self, claimed: Claim) -> "Made":
         document = validate(ProblemDocument, claimed.problem)
-        known = await self.persist(lambda connection: with_calibration(connection, document))
-        taken, purse = await self.persist(lambda connection: self._shared(connection, claimed, document))
+        known = await self.persist(claimed, lambda connection: with_calibration(connection, document))
+        taken, purse = await self.persist(claimed, lambda connection: self._shared(connection, claimed, document))
         if purse is not None:
             known = purse.of(known)
         read_at, translation = await self.patiently(lambda: self._translated(known, taken))
@@ -120,7 +120,7 @@ class Maker(Attempts[Claim]):
         tenants = await self.looker.tenants.all(connection, now)
         deployment = await deployments.find_by_id(connection, claimed.deployment_id)
         budget = None if deployment is None else validate(PolicyDocument, deployment.policy).budget
-        purse = purse_from(tenants, claimed.deployment_id, budget)
+        purse = purse_from(tenants, claimed.deployment_id, budget, project=claimed.project)
         is_own = document.market.offers is not None
         return None if is_own else taken_from(tenants, claimed.deployment_id, now), purse
 
@@ -129,7 +129,7 @@ class Maker(Attempts[Claim]):
         if claimed.deployment_id is None:
             return False
         deployment_id = claimed.deployment_id
-        deployment = await self.persist(lambda connection: deployments.find_by_id(connection, deployment_id))
+        deployment = await self.persist(claimed, lambda connection: deployments.find_by_id(connection, deployment_id))
         return deployment is not None and validate(PolicyDocument, deployment.policy).validate_plans
 
     async def _replayed(

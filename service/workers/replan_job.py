@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.errors import DatabaseError
+from sutler.service.db.projects import across, of_project
 from sutler.service.db.queue import Queue
 from sutler.service.deployments import issuing
 from sutler.service.deployments import repository as deployments
@@ -116,7 +117,7 @@ class Looker:
             await self._store_blindness(watched, error)
 
     async def watched(self, deployment_id: UUID) -> WatchedDeployment | None:
-        async with reading(self.engine) as connection:
+        async with reading(across(self.engine)) as connection:
             return await repository.watched(connection, deployment_id)
 
     async def facts(
@@ -136,7 +137,7 @@ class Looker:
         planned = validate(ProblemDocument, watched.planned)
         plan = PlanDocument.model_validate_json(watched.document)
         now, held = self.now(), documents_of(watched.holdings)
-        async with reading(self.engine) as connection:
+        async with reading(of_project(self.engine, watched.project)) as connection:
             problem = await with_calibration(connection, problem)
             models = planned.models if has_same_workloads(planned, problem) else problem.models
             traffic = await traffic_of(connection, watched.deployment_id, models, policy, now=now)
@@ -183,21 +184,21 @@ class Looker:
             taken=taken,
             losses=lost,
             woken={name: datetime.fromisoformat(at) for name, at in watched.woken.items()},
-            purse=purse_from(others, watched.deployment_id, policy.budget),
+            purse=purse_from(others, watched.deployment_id, policy.budget, project=watched.project),
             given_up_for=given_up_for,
             lesson=learning,
         )
-        return replace(facts, usual_rps=await self._usual_rps(watched.deployment_id, facts))
+        return replace(facts, usual_rps=await self._usual_rps(watched, facts))
 
-    async def _usual_rps(self, deployment_id: UUID, facts: Facts) -> dict[str, float]:
+    async def _usual_rps(self, watched: WatchedDeployment, facts: Facts) -> dict[str, float]:
         """Requests/s by model that more usually comes to by the time that what is ordered now serves."""
         quantile = facts.policy.lead_quantile
         if not facts.policy.season or quantile is None or not carries_load(facts.problem):
             return {}
         models = list(facts.traffic)
-        async with reading(self.engine) as connection:
+        async with reading(of_project(self.engine, watched.project)) as connection:
             return await usual_rps(
-                connection, deployment_id, models, now=facts.now, ahead=facts.ahead, quantile=quantile
+                connection, watched.deployment_id, models, now=facts.now, ahead=facts.ahead, quantile=quantile
             )
 
     async def asked(self, deployment_id: UUID) -> "Replan | None":
@@ -262,7 +263,7 @@ class Looker:
     async def _store(
         self, watched: WatchedDeployment, facts: Facts, verdict: Verdict, document: PlanDocument | None
     ) -> None:
-        async with begun(self.engine) as connection:
+        async with begun(of_project(self.engine, watched.project)) as connection:
             deployment = await deployments.find_by_id(connection, watched.deployment_id, lock=True)
             if deployment is None:
                 return
@@ -322,7 +323,7 @@ class Looker:
         now = self.now()
         tenants = await self.tenants.all(connection, now)
         is_there = taken is None or taken_from(tenants, deployment.id, now).of(document) <= taken.of(document)
-        money = purse_from(tenants, deployment.id, budget)
+        money = purse_from(tenants, deployment.id, budget, project=deployment.project)
         return is_there and (money is None or money.pays(document, purse))
 
     async def _issue(
@@ -393,7 +394,7 @@ class Looker:
         if problem.kind.status == 500:
             logger.error("%s: %s", watched.name, error, exc_info=error)
         now = self.now()
-        async with begun(self.engine) as connection:
+        async with begun(of_project(self.engine, watched.project)) as connection:
             before = await repository.record(connection, watched.deployment_id)
             known = {} if before is None else before.state
             failures = known.get("failures", 0) + 1

@@ -50,7 +50,7 @@ class StudyMaker(Attempts[StudyClaim]):
     async def make_and_store(self, claimed: StudyClaim) -> None:
         began, now = time.monotonic(), self.now()
         question = await asyncio.to_thread(asked_again, claimed.kind, claimed.asked)
-        study = await self._study(question, now)
+        study = await self._study(claimed, question, now)
         most_s = limit_s(longest_s(question))
         document = await self.solved(claimed, lambda solver, seen: solver.study(study, seen.add, limit_s=most_s))
         values = {
@@ -59,10 +59,10 @@ class StudyMaker(Attempts[StudyClaim]):
             "market_read_at": now if _is_of_the_store(question) else None,
             "solve_seconds": time.monotonic() - began,
         }
-        await self.persist(lambda connection: self.finish(connection, claimed, now=self.now(), **values))
+        await self.persist(claimed, lambda connection: self.finish(connection, claimed, now=self.now(), **values))
         logger.info("%s %s: done in %.2f s", claimed.kind, claimed.id, values["solve_seconds"])
 
-    async def _study(self, question: StudyQuestion, now: datetime) -> Study:
+    async def _study(self, claimed: StudyClaim, question: StudyQuestion, now: datetime) -> Study:
         """Raises NoMarketDataError where the problem itself has nothing to plan with, and is compared."""
         if isinstance(question, SimulationQuestion):
             assert question.plan is not None
@@ -71,7 +71,7 @@ class StudyMaker(Attempts[StudyClaim]):
         problem, store = question.problem, StoreReadOnce(self.market)
 
         async def translated(document: ProblemDocument) -> Translation:
-            known = await self.persist(lambda connection: with_calibration(connection, document))
+            known = await self.persist(claimed, lambda connection: with_calibration(connection, document))
             return await self.patiently(
                 lambda: asyncio.to_thread(to_problem, known, folder=None, now=now, store=store)
             )

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.asynchronous import begun
 from sutler.service.db.errors import DatabaseError
+from sutler.service.db.projects import across
 from sutler.service.db.queue import (
     DELIVER,
     DELIVERIES,
@@ -81,7 +82,8 @@ class Worker:
         *,
         now: Callable[[], datetime],
     ) -> None:
-        self._settings, self._engine, self._queue = settings, engine, queue
+        everywhere = across(engine)
+        self._settings, self._engine, self._queue = settings, everywhere, queue
 
         def solvers_of(processes: int) -> list[SolverProcess]:
             most_bytes = settings.most_solve_bytes
@@ -94,14 +96,14 @@ class Worker:
         stopping, self._tenants = asyncio.Event(), Tenants()
         self._looker = Looker(engine, queue, SharedMarket(market), self._tenants, _free(self._lookers), now, stopping)
         self._clearer = Clearer(self._looker)
-        self._feeds = FeedReader(engine, networks(settings.outgoing_networks), now)
+        self._feeds = FeedReader(everywhere, networks(settings.outgoing_networks), now)
         solvers = _free(self._solvers)
         self._maker = Maker(engine, queue, market, solvers, stopping, now, self._looker)
         self._offline_maker = OfflineMaker(engine, queue, market, solvers, stopping, now)
         self._study_maker = StudyMaker(engine, queue, market, solvers, stopping, now)
         self._watch = housekeeping.Watch(settings.worker_silent_s)
-        self._app = store_app(engine)
-        send = partial(deliver, engine, queue, allowed=networks(settings.outgoing_networks))
+        self._app = store_app(everywhere)
+        send = partial(deliver, everywhere, queue, allowed=networks(settings.outgoing_networks))
         self._add_task(SOLVE, SOLVES, self._maker.make)
         self._add_task(PLAN_OFFLINE, SOLVES, self._offline_maker.make)
         self._add_task(STUDY, SOLVES, self._study_maker.make)

@@ -5,12 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.diff.service import diff_of
 from sutler.service.deployments.parameters import Name, Revision
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
 

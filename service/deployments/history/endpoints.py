@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.history import service as history
@@ -14,7 +14,7 @@ from sutler.service.deployments.parameters import Name
 from sutler.service.documents.errors import DocumentError
 from sutler.service.market.selection import instant
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service, Services
+from sutler.service.web.state import Services
 
 router = APIRouter(prefix="/v1", tags=["deployments"])
 MOST_POINTS: Final = 1_000  # chosen: more than a plot shows

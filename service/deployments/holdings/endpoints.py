@@ -4,13 +4,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
 
-from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.auth.dependency import Planner, Reader, Service
 from sutler.service.deployments.holdings import service as holdings
 from sutler.service.deployments.holdings.schemas import AckDocument, HoldingsDocument, HoldingsResource
 from sutler.service.deployments.parameters import Name
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
 

@@ -19,7 +19,7 @@ from sutler.service.documents.market import OfferDocument
 KEPT: Final = timedelta(days=90)  # chosen: a quarter tells what a kind of machine is like; older ones tell of others
 _LOSSES: Final = text("""
     SELECT l.provider, l.offer_id, l.contract, l.gpu, l.machine_id, l.host_id, l.region, l.ended_at, l.count
-    FROM rental_life l LEFT JOIN deployment d ON d.id = l.deployment_id
+    FROM public.rental_life l LEFT JOIN public.deployment d ON d.id = l.deployment_id
     WHERE l.is_lost AND l.ended_at > :since AND (l.deployment_id = :me
         OR (:is_shared AND (d.problem -> 'market' -> 'offers') IS NULL))
     ORDER BY l.ended_at, l.id
@@ -85,7 +85,7 @@ async def losses(
     connection: AsyncConnection, deployment_id: UUID, *, since: datetime, is_shared: bool
 ) -> tuple[Loss, ...]:
     """What was lost since then, the first first: by the deployment and, where it `is_shared`, by all others that plan
-    on the store's market."""
+    on the store's market, of whatever project."""
     rows = await connection.execute(_LOSSES, {"me": deployment_id, "since": since, "is_shared": is_shared})
     return tuple(Loss(*row) for row in rows.all())
 

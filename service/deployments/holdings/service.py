@@ -166,9 +166,11 @@ async def _check_not_held_twice(
         key = provider, offer_id, contract
         theirs = others.get(key, [])
         if key in places and theirs and _is_full(places[key], sum(count for _, count in theirs), gpus):
-            names = ", ".join(dict.fromkeys(name for name, _ in theirs))
+            known = dict.fromkeys(name for name, _ in theirs if name is not None)
+            names = ", ".join(known) or "a deployment of another project"
             machine = f"{provider} {offer_id} ({contract})"
-            remedy = f"a machine serves one deployment; {_says(names)} when it is given back there"
+            says = _says(names) if known else "a report of that project says"
+            remedy = f"a machine serves one deployment; {says} when it is given back there"
             raise ConflictError(f"{machine} is one machine, and {names} reports it as rented: {remedy}")
 
 

@@ -2,14 +2,13 @@
 
 from fastapi import APIRouter
 
-from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.auth.dependency import Planner, Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.parameters import Name
 from sutler.service.deployments.rates import service as rates
 from sutler.service.deployments.rates.schemas import RatesResource
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
 

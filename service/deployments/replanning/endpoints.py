@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from sutler.service.auth.dependency import Reader
+from sutler.service.auth.dependency import Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.parameters import Name
@@ -11,7 +11,6 @@ from sutler.service.deployments.replanning.repository import WatchRecord
 from sutler.service.deployments.watch_schema import DecisionResource, WatchResource
 from sutler.service.web.paging import Cursor, Limit, Page, before_of, encode_cursor
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/deployments", tags=["deployments"])
 

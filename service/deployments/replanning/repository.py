@@ -57,6 +57,7 @@ class WatchedDeployment:
     """
 
     deployment_id: UUID
+    project: str
     name: str
     version: int
     problem: dict[str, Any]
@@ -109,6 +110,7 @@ async def watched(connection: AsyncConnection, deployment_id: UUID) -> WatchedDe
     wanted = (
         select(
             DeploymentRow.id,
+            DeploymentRow.project,
             DeploymentRow.name,
             DeploymentRow.version,
             DeploymentRow.problem,

@@ -1,4 +1,7 @@
-"""Plans and holdings of all deployments, as far as they take machines from each other. SQL lives here only."""
+"""Plans and holdings of all deployments, as far as they take machines from each other. SQL lives here only.
+
+There is one market, so these statements look across all projects, also from within one.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -23,37 +26,40 @@ LATELY: Final = timedelta(hours=1)  # several times as long as a market may be o
 # What plans on a snapshot of its own has its own market.
 _TENANTS: Final = text("""
     SELECT d.id, d.plan_id, p.finished_at, d.policy, w.holdings,
-        (SELECT jsonb_agg(to_jsonb(l)) FROM rental_life l
+        (SELECT jsonb_agg(to_jsonb(l)) FROM public.rental_life l
             WHERE l.deployment_id = d.id AND l.ended_at IS NULL AND l.began_at > :since) AS young,
-        d.name, d.version, d.created_at, p.cost_usd_per_hour, p.status,
+        d.project, d.name, d.version, d.created_at, p.cost_usd_per_hour, p.status,
         CASE w.state ->> 'status' WHEN 'short' THEN coalesce((w.state ->> 'load_multiple')::float, 0) END AS carried,
         (d.problem -> 'market' -> 'offers') IS NULL AS is_shared,
-        EXISTS (SELECT 1 FROM plan q WHERE q.deployment_id = d.id AND q.status IN ('queued', 'running')) AS is_pending
-    FROM deployment d JOIN plan p ON p.id = d.plan_id
-    LEFT JOIN watch w ON w.deployment_id = d.id
+        EXISTS (SELECT 1 FROM public.plan q
+            WHERE q.deployment_id = d.id AND q.status IN ('queued', 'running')) AS is_pending
+    FROM public.deployment d JOIN public.plan p ON p.id = d.plan_id
+    LEFT JOIN public.watch w ON w.deployment_id = d.id
     ORDER BY p.finished_at, d.id
 """)
 _RENTALS: Final = text("""
     SELECT p.id, r ->> 'provider', r ->> 'offer_id', r ->> 'contract', (r ->> 'gpus')::int, (r ->> 'count')::int,
         r ->> 'machine_id'
-    FROM plan p CROSS JOIN LATERAL jsonb_array_elements(p.document::jsonb -> 'rentals') r WHERE p.id = ANY(:plans)
+    FROM public.plan p CROSS JOIN LATERAL jsonb_array_elements(p.document::jsonb -> 'rentals') r
+    WHERE p.id = ANY(:plans)
 """)
 
 _HELD_BY_OTHERS: Final = text("""
-    SELECT h.provider, h.offer_id, h.contract, d.name, h.gpus * h.count
-    FROM watch w JOIN deployment d ON d.id = w.deployment_id CROSS JOIN LATERAL
+    SELECT h.provider, h.offer_id, h.contract, mine.name, h.gpus * h.count
+    FROM public.watch w JOIN public.deployment d ON d.id = w.deployment_id LEFT JOIN deployment mine ON mine.id = d.id
+        CROSS JOIN LATERAL
         jsonb_to_recordset(w.holdings) AS h(provider text, offer_id text, contract text, gpus int, count int)
     WHERE d.id <> :me AND (h.provider, h.offer_id, h.contract) IN (
         SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:offers AS text[]), CAST(:contracts AS text[])))
-    ORDER BY d.name
+    ORDER BY mine.name
 """)
 _PLANS_AND_HOLDINGS: Final = text("""
     SELECT count(*), sum(d.version + d.revision), max(w.holdings_at),
         count(*) FILTER (WHERE w.state ->> 'status' = 'short')
-    FROM deployment d LEFT JOIN watch w ON w.deployment_id = d.id
+    FROM public.deployment d LEFT JOIN public.watch w ON w.deployment_id = d.id
 """)
 _IS_PLANNING: Final = text("""
-    SELECT EXISTS (SELECT 1 FROM plan WHERE deployment_id IS NOT NULL
+    SELECT EXISTS (SELECT 1 FROM public.plan WHERE deployment_id IS NOT NULL
         AND status IN ('queued', 'running') AND created_at > :since)
 """)
 
@@ -109,6 +115,7 @@ class Tenants:
             self._rentals[row.plan_id],
             held,
             grown,
+            project=row.project,
             name=row.name,
             version=row.version,
             plan_id=row.plan_id,
@@ -132,11 +139,11 @@ def _kind(machines: dict[str, Any]) -> tuple[OfferKey, int]:
 
 async def held_by_others(
     connection: AsyncConnection, me: UUID, keys: Iterable[OfferKey]
-) -> dict[OfferKey, list[tuple[str, int]]]:
-    """Who else reports machines of these offers, by name, and how many GPUs."""
+) -> dict[OfferKey, list[tuple[str | None, int]]]:
+    """Who else reports machines of these offers, by name, and how many GPUs; those of other projects have none."""
     wanted = sorted(set(keys))
     columns = dict(zip(("providers", "offers", "contracts"), map(list, zip(*wanted, strict=True)), strict=False))
-    found: dict[OfferKey, list[tuple[str, int]]] = {}
+    found: dict[OfferKey, list[tuple[str | None, int]]] = {}
     if wanted:
         for provider, offer_id, contract, name, gpus in (
             await connection.execute(_HELD_BY_OTHERS, {"me": me, **columns})

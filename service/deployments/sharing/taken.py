@@ -15,6 +15,7 @@ from sutler.service.deployments.schemas import PolicyDocument, SharedBudgetDocum
 from sutler.service.documents.market import OfferDocument
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
+from sutler.service.settings import DEFAULT_PROJECT
 from sutler.service.translation.stored_market import MarketStore, StoredMarket
 
 ROUNDING: Final = 1e-6  # relative
@@ -157,6 +158,7 @@ class Tenant:
     rentals: tuple[Rented, ...]
     held: Mapping[tuple[OfferKey, int], int] = field(default_factory=dict)
     grown: Mapping[tuple[OfferKey, int], Sequence[tuple[datetime, int]]] = field(default_factory=dict)
+    project: str = DEFAULT_PROJECT
     name: str = ""
     version: int = 1
     plan_id: UUID | None = None
@@ -289,11 +291,17 @@ class Purse:
         return enough or self.limit_usd_per_hour >= was > 0
 
 
-def purse_from(tenants: Iterable[Tenant], me: UUID, budget: SharedBudgetDocument | None) -> Purse | None:
-    """The shared budget of a deployment; None: it has none."""
+def purse_from(
+    tenants: Iterable[Tenant], me: UUID, budget: SharedBudgetDocument | None, *, project: str
+) -> Purse | None:
+    """The budget that a deployment shares with others of its project; None: it has none."""
     if budget is None:
         return None
-    members = [one for one in tenants if one.policy.budget is not None and one.policy.budget.name == budget.name]
+    members = [
+        one
+        for one in tenants
+        if one.policy.budget is not None and (one.project, one.policy.budget.name) == (project, budget.name)
+    ]
     amounts = [one.policy.budget.usd_per_hour for one in members if one.policy.budget is not None]
     return Purse(
         budget.name,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter
 
-from sutler.service.auth.dependency import Planner, Reader
+from sutler.service.auth.dependency import Planner, Reader, Service
 from sutler.service.db.asynchronous import reading
 from sutler.service.deployments import service as deployments
 from sutler.service.deployments.parameters import Name
@@ -18,7 +18,6 @@ from sutler.service.deployments.traffic.schemas import AcceptedResource, Observa
 from sutler.service.outgoing.destinations import networks
 from sutler.service.web.bodies import body_docs, body_of
 from sutler.service.web.problems import responses
-from sutler.service.web.state import Service
 
 router = APIRouter(prefix="/v1/deployments", tags=["traffic"])
 

@@ -20,6 +20,7 @@ from sutler.service.auth.endpoints import router as audit
 from sutler.service.auth.service import NewKey
 from sutler.service.db.asynchronous import begun, conninfo, open_async_engine
 from sutler.service.db.notices import Notices
+from sutler.service.db.projects import of_project
 from sutler.service.settings import ServiceSettings
 from sutler.service.web import problems
 from sutler.service.web.caller import CLI, Principal, Scope
@@ -136,6 +137,9 @@ class Parts:
 
     engine: AsyncEngine
     authenticator: Authenticator
+
+    def of(self, project: str) -> "Parts":
+        return Parts(of_project(self.engine, project), self.authenticator)
 
     def part(self, kind: type[Authenticator]) -> Authenticator:
         assert kind is Authenticator

@@ -54,7 +54,7 @@ class Clock:
 
 
 async def deployments(cache: StoreMetricsCache, store: AsyncEngine) -> float:
-    return value(samples(Metrics(), await cache.get(store)), "sutler_deployments")
+    return value(samples(Metrics(), await cache.get(store, "default")), "sutler_deployments")
 
 
 def put_deployment(engine: Engine) -> None:
@@ -94,7 +94,7 @@ def test_scrapes_at_the_same_time_ask_once(engine: Engine) -> None:
     async def ask() -> list[StoreMetrics]:
         cache = StoreMetricsCache()
         async with opened(engine) as store:
-            return await asyncio.gather(*(cache.get(store) for _ in range(20)))
+            return await asyncio.gather(*(cache.get(store, "default") for _ in range(20)))
 
     first, *others = asyncio.run(ask())
     assert first.is_up
@@ -105,7 +105,7 @@ def scraped(store_of: Callable[[], AsyncEngine]) -> tuple[list[Sample], str]:
     async def ask() -> tuple[bytes, str]:
         store = store_of()
         try:
-            return Metrics().text(await StoreMetricsCache().get(store))
+            return Metrics().text(await StoreMetricsCache().get(store, "default"))
         finally:
             await store.dispose()
 

@@ -174,7 +174,7 @@ def a_member(deployment_id: UUID, usd: float, planned: float, held: float | None
 
 
 def a_purse(*members: Tenant, usd: float = 10.0) -> Purse:
-    purse = purse_from(members, ME, SharedBudgetDocument(name="team", usd_per_hour=usd))
+    purse = purse_from(members, ME, SharedBudgetDocument(name="team", usd_per_hour=usd), project="default")
     assert purse is not None
     return purse
 
@@ -183,8 +183,10 @@ def test_a_shared_budget_is_what_the_others_leave() -> None:
     other_team = replace(
         a_member(THIRD, 10, 5), policy=PolicyDocument(budget=SharedBudgetDocument(name="others", usd_per_hour=1.0))
     )
+    other_project = replace(a_member(THIRD, 1, 5), project="elsewhere")
     for members, limit in (
         ((), 10.0),
+        ((other_project,), 10.0),  # a budget of the same name
         ((a_member(OTHER, 10, 4), other_team, a_tenant(UUID(int=4), planned_usd_per_hour=9.0)), 6.0),
         ((a_member(OTHER, 10, 4, held=7.0),), 3.0),  # what is held is dearer than planned
         ((a_member(OTHER, 8, 4),), 4.0),  # the lowest amount counts
@@ -194,7 +196,7 @@ def test_a_shared_budget_is_what_the_others_leave() -> None:
         ((a_member(OTHER, 10, 9), a_member(ME, 10, 4)), 4.0),
     ):
         assert a_purse(*members).limit_usd_per_hour == pytest.approx(limit)
-    assert purse_from([a_member(OTHER, 10, 4)], ME, None) is None
+    assert purse_from([a_member(OTHER, 10, 4)], ME, None, project="default") is None
 
 
 def test_a_budget_that_is_exceeded_is_told() -> None:
