@@ -64,12 +64,14 @@ def opened_market(patience: "Patience | None" = None) -> "Iterator[MarketService
 @contextmanager
 def opened_profiles(names: "Names | None" = None) -> "Iterator[ProfilesService]":
     """Profiles and calibrations in the store of this process's settings; `names`: what those of GPUs and models mean,
-    unset: what the catalogue says. Raises SettingsError, DatabaseError."""
+    unset: what the catalogue says. Raises SettingsError, DatabaseError, DocumentError where the project is none."""
     from sutler.service.profiles.service import ProfilesService
 
     with opened_database() as engine:
         profiles = ProfilesService(engine) if names is None else ProfilesService(engine, names=names)
-        yield profiles.of(store_settings().project)
+        project = store_settings().project
+        profiles.check(project)
+        yield profiles.of(project)
 
 
 @asynccontextmanager

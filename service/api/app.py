@@ -11,6 +11,7 @@ from fastapi_offline import FastAPIOffline
 from pydantic.json_schema import models_json_schema
 
 from sutler.service.auth.endpoints import router as audit
+from sutler.service.auth.key_endpoints import router as keys
 from sutler.service.db.hanging import HangGuard
 from sutler.service.deployments.diff.endpoints import router as diffs
 from sutler.service.deployments.endpoints import router as deployments
@@ -40,7 +41,7 @@ from sutler.solver.version import VERSION
 Opened = Callable[[], AbstractAsyncContextManager[Services]]
 ROUTERS = (
     *(plans, offline_plans, deployments, diffs, holdings, rates, market, webhooks, audit, health, decisions, traffic),
-    *(profiles, what_ifs, comparisons, simulations, estimates, history, pages),
+    *(keys, profiles, what_ifs, comparisons, simulations, estimates, history, pages),
 )
 REFERENCE: Final = "#/components/schemas/{model}"
 DESCRIPTION: Final = """Plans which GPUs to rent, how to deploy LLMs on them and where to route each workload.

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.auth import repository
 from sutler.service.auth.keys import NO_DIGEST, REMEDY, ShownKey, key_in
-from sutler.service.auth.limits import change_limits, read_limits
+from sutler.service.auth.limits import Limits, change_limits, project_limits, read_limits
 from sutler.service.auth.memory import ShortMemory
 from sutler.service.auth.repository import USE_NOTED_EVERY, StoredKey
 from sutler.service.db.asynchronous import begun, reading
@@ -61,6 +61,7 @@ class Authenticator:
         self._noted: ShortMemory[str, bool] = ShortMemory(most=MOST_REMEMBERED)
         self._reads = read_limits(settings.reads_per_second)
         self._changes = change_limits(settings.changes_per_minute)
+        self._of_projects: dict[str, tuple[int, Limits]] = {}
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         self._heard = 0
         notices.listen(self._hear)
@@ -78,10 +79,19 @@ class Authenticator:
         return self._remembered(shown) or await self._checked(shown)
 
     def check(self, principal: Principal, *, reads: bool) -> None:
-        """Counts one request in this process, whatever comes of it. Raises TooManyRequestsError."""
+        """Counts one request in this process, whatever comes of it. Raises TooManyRequestsError, QuotaUsedUpError."""
         if principal != LOCAL:
-            limits = self._reads if reads else self._changes
-            limits.take(principal.actor, now_s=self._monotonic())
+            limits, now_s = self._reads if reads else self._changes, self._monotonic()
+            limits.take(principal.actor, now_s=now_s)
+            if principal.most_requests_per_minute is not None:
+                self._limits_of(principal.project, principal.most_requests_per_minute).take("", now_s=now_s)
+
+    def _limits_of(self, project: str, most: int) -> Limits:
+        """As they were last set."""
+        known, limits = self._of_projects.get(project, (0, self._reads))
+        if known != most:
+            _, limits = self._of_projects[project] = most, project_limits(project, most)
+        return limits
 
     async def count_change(self, connection: AsyncConnection, principal: Principal) -> None:
         """Counts one change, in its transaction and for all processes: what is undone is not counted.
@@ -129,7 +139,9 @@ class Authenticator:
             refusal = refusal or _UNKNOWN
             self._refused.keep(shown, refusal, until_s=self._monotonic() + REFUSAL_REMEMBERED_S)
             raise NotAuthenticatedError(refusal)
-        principal = Principal(f"key/{shown.id}", stored.scope, stored.weight, stored.project)
+        principal = Principal(
+            *(f"key/{shown.id}", stored.scope, stored.weight, stored.project), stored.most_requests_per_minute
+        )
         if heard == self._heard:
             lives_s = REMEMBERED_S if stored.lives_s is None else min(REMEMBERED_S, stored.lives_s)
             self._known.keep(shown.id, _Known(principal, stored.secret_sha256), until_s=began_s + lives_s)

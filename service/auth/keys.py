@@ -49,9 +49,9 @@ class ShownKey:
     secret_sha256: bytes = field(repr=False)
 
 
-def make_key() -> MadeKey:
-    """A key that nobody has seen before."""
-    key_id = "".join(secrets.choice(ID_CHARS) for _ in range(ID_LENGTH))
+def make_key(key_id: str | None = None) -> MadeKey:
+    """A key that nobody has seen before; with a `key_id`, in the place of that one."""
+    key_id = key_id or "".join(secrets.choice(ID_CHARS) for _ in range(ID_LENGTH))
     secret = "".join(secrets.choice(SECRET_CHARS) for _ in range(SECRET_LENGTH))
     return MadeKey(key_id, f"{PREFIX}_{key_id}_{secret}", _digest(secret))
 

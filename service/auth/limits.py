@@ -1,26 +1,36 @@
 """How often a key may ask: token buckets per key in this process. Changes that are made count in the database."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
-from sutler.service.web.errors import TooManyRequestsError
+from sutler.service.web.errors import QuotaUsedUpError, RequestError, TooManyRequestsError
 
 BURST_S: Final = 2.0  # chosen: a page that loads several lists at once is no flood
 MOST_BUCKETS: Final = 10_000  # chosen: as many keys as the authenticator remembers
 
 
 class Limits:
-    """`per_second` requests for every actor, and `most` at once after a pause; `told` is what refusals say."""
+    """`per_second` requests for every actor, and `most` at once after a pause; `told` is what refusals say, `refusal`
+    makes one that says something else, given when to ask again."""
 
-    def __init__(self, per_second: float, *, most: float, told: str) -> None:
-        self._per_second, self._most, self._told = per_second, max(1.0, most), told
+    def __init__(
+        self,
+        per_second: float,
+        *,
+        most: float,
+        told: str = "",
+        refusal: Callable[[float], RequestError] | None = None,
+    ) -> None:
+        self._per_second, self._most = per_second, max(1.0, most)
+        self._refusal = refusal or (lambda wait_s: TooManyRequestsError(told, retry_after_s=wait_s))
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, actor: str, *, now_s: float) -> None:
-        """Counts one request; `now_s` is a monotonic clock's. Raises TooManyRequestsError."""
+        """Counts one request; `now_s` is a monotonic clock's. Raises TooManyRequestsError, or the other `refusal`."""
         left, at_s = self._buckets.get(actor, (self._most, now_s))
         left = min(self._most, left + (now_s - at_s) * self._per_second)
         allowed = left >= 1.0
@@ -29,7 +39,7 @@ class Limits:
         while len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)  # unused for longest: most likely full again
         if not allowed:
-            raise TooManyRequestsError(self._told, retry_after_s=(1.0 - left) / self._per_second)
+            raise self._refusal((1.0 - left) / self._per_second)
 
 
 def read_limits(per_second: float) -> Limits:
@@ -43,3 +53,12 @@ def change_limits(per_minute: int) -> Limits:
     minutes do by which changes are counted that are made: twice as many."""
     told = f"this key may ask for {per_minute} changes per minute, refused ones included: slow down, or raise "
     return Limits(per_minute / 60.0, most=2.0 * per_minute, told=f"{told}SUTLER_CHANGES_PER_MINUTE")
+
+
+def project_limits(project: str, per_minute: int) -> Limits:
+    """Those of all requests of a project's keys together."""
+
+    def refusal(wait_s: float) -> RequestError:
+        return QuotaUsedUpError.of(project, "most_requests_per_minute", per_minute, "slow down", retry_after_s=wait_s)
+
+    return Limits(per_minute / 60.0, most=float(per_minute), refusal=refusal)

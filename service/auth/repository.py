@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
-from sqlalchemy import RowMapping, delete, exists, func, insert, literal, or_, select, update
+from sqlalchemy import RowMapping, delete, exists, func, insert, literal, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth.keys import MadeKey
-from sutler.service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow, WebSessionRow
+from sutler.service.db.api_tables import ApiKeyRow, AuditRow, KeyUseRow, ProjectRow, WebSessionRow
 from sutler.service.web.caller import Scope
 
 USE_NOTED_EVERY: Final = timedelta(minutes=1)
@@ -24,6 +24,7 @@ class KeyRecord:
     id: str
     name: str
     scope: Scope
+    project: str
     weight: int
     created_at: datetime
     expires_at: datetime | None
@@ -41,6 +42,11 @@ class StoredKey:
     secret_sha256: bytes = field(repr=False)
     is_revoked: bool
     lives_s: float | None
+    most_requests_per_minute: int | None
+
+    @property
+    def lifetime(self) -> timedelta | None:
+        return None if self.lives_s is None else timedelta(seconds=self.lives_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class StoredSession:
     scope: Scope
     weight: int
     project: str
+    most_requests_per_minute: int | None
     lives_s: float
 
 
@@ -83,18 +90,22 @@ async def add(
 async def find(connection: AsyncConnection, key_id: str) -> StoredKey | None:
     until_then = func.extract("epoch", ApiKeyRow.expires_at - func.now())
     columns = (ApiKeyRow.scope, ApiKeyRow.weight, ApiKeyRow.project, ApiKeyRow.secret_sha256, ApiKeyRow.revoked_at)
-    wanted = select(*columns, until_then)
+    wanted = select(*columns, until_then, ProjectRow.most_requests_per_minute).join(ProjectRow)
     row = (await connection.execute(wanted.where(ApiKeyRow.id == key_id))).one_or_none()
     if row is None:
         return None
-    scope, weight, project, digest, revoked_at, left = row
+    scope, weight, project, digest, revoked_at, left, most = row
     lives_s = None if left is None else float(left)
-    return StoredKey(cast(Scope, scope), weight, project, bytes(digest), revoked_at is not None, lives_s)
+    return StoredKey(cast(Scope, scope), weight, project, bytes(digest), revoked_at is not None, lives_s, most)
 
 
-async def all_keys(connection: AsyncConnection) -> list[KeyRecord]:
-    """The oldest first, also what is revoked or expired."""
-    wanted = select(*_LISTED).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
+async def all_keys(
+    connection: AsyncConnection, *, limit: int | None = None, after: tuple[datetime, str] | None = None
+) -> list[KeyRecord]:
+    """The oldest first, also what is revoked or expired; `after`: those that follow this one."""
+    wanted = select(*_LISTED).order_by(ApiKeyRow.created_at, ApiKeyRow.id).limit(limit)
+    if after is not None:
+        wanted = wanted.where(tuple_(ApiKeyRow.created_at, ApiKeyRow.id) > tuple_(*after))
     return [KeyRecord(*row) for row in await connection.execute(wanted)]
 
 
@@ -108,6 +119,14 @@ async def revoke(connection: AsyncConnection, key_id: str) -> bool:
     wanted = update(ApiKeyRow).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None))
     done = await connection.execute(wanted.values(revoked_at=func.now()).returning(ApiKeyRow.id))
     return done.one_or_none() is not None
+
+
+async def renew(connection: AsyncConnection, made: MadeKey, key_id: str) -> KeyRecord | None:
+    """Gives a key that is good another secret, and ends what was begun with the one before; None where it is not."""
+    await connection.execute(delete(WebSessionRow).where(WebSessionRow.key_id == key_id))
+    changed = update(ApiKeyRow).where(ApiKeyRow.id == key_id, _IS_LIVE).values(secret_sha256=made.secret_sha256)
+    row = (await connection.execute(changed.returning(*_LISTED))).one_or_none()
+    return None if row is None else KeyRecord(*row)
 
 
 async def note_use(connection: AsyncConnection, key_id: str) -> None:
@@ -136,12 +155,16 @@ async def find_session(connection: AsyncConnection, token_sha256: bytes) -> Stor
     )  # null, where a key never expires, does not count
     lives_s = func.extract("epoch", ends_at - func.now())
     wanted = (
-        select(ApiKeyRow.id, ApiKeyRow.scope, ApiKeyRow.weight, ApiKeyRow.project, lives_s)
+        select(
+            *(ApiKeyRow.id, ApiKeyRow.scope, ApiKeyRow.weight, ApiKeyRow.project),
+            *(ProjectRow.most_requests_per_minute, lives_s),
+        )
+        .join(ProjectRow)
         .join(WebSessionRow, WebSessionRow.key_id == ApiKeyRow.id)
         .where(WebSessionRow.token_sha256 == token_sha256, _IS_LIVE, lives_s > 0)
     )
     row = (await connection.execute(wanted)).one_or_none()
-    return None if row is None else StoredSession(row[0], cast(Scope, row[1]), row[2], row[3], float(row[4]))
+    return None if row is None else StoredSession(row[0], cast(Scope, row[1]), *row[2:5], float(row[5]))
 
 
 async def note_session_use(connection: AsyncConnection, token_sha256: bytes) -> None:

@@ -132,7 +132,9 @@ class Sessions:
         if stored is None:
             self._refused.keep(digest, True, until_s=self._monotonic() + REFUSAL_REMEMBERED_S)
             raise NotAuthenticatedError(ENDED)
-        principal = Principal(f"key/{stored.key_id}", stored.scope, stored.weight, stored.project)
+        principal = Principal(
+            *(f"key/{stored.key_id}", stored.scope, stored.weight, stored.project), stored.most_requests_per_minute
+        )
         if heard == self._heard:
             self._known.keep(digest, principal, until_s=now_s + min(REMEMBERED_S, stored.lives_s))
         return principal

@@ -20,6 +20,7 @@ from sutler.service.cli.market import market
 from sutler.service.cli.measurements import profiles
 from sutler.service.cli.offline.app import offline
 from sutler.service.cli.plan import plan
+from sutler.service.cli.projects import projects
 from sutler.service.cli.router import router
 from sutler.service.cli.schema import schema
 from sutler.service.cli.serve import serve
@@ -55,6 +56,7 @@ app.add_typer(router, name="router", short_help="Keep a running router at a plan
 app.add_typer(profiles, name="profiles", short_help="Import, list and show your own measurements.")
 app.add_typer(dev, name="dev", short_help="Try things without a cloud.")
 app.add_typer(keys, name="keys", short_help="Say who may call the service.")
+app.add_typer(projects, name="projects", short_help="Say who shares the service without seeing each other.")
 app.add_typer(db, name="db", short_help="Make and maintain the store's tables.")
 
 

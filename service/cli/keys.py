@@ -10,11 +10,13 @@ from sutler.service.cli.terminal.exits import guarded, say
 from sutler.service.cli.terminal.options import AsJson
 from sutler.service.cli.terminal.output import show, write_json, write_stdout
 from sutler.service.documents.errors import DocumentError
+from sutler.service.settings import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from sutler.service.auth.repository import KeyRecord
 
 keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+InProject = Annotated[str, typer.Option("--project", metavar="NAME", help="The project that the key is of.")]
 
 
 @keys.command(short_help="Make a key and print it, once.")
@@ -32,6 +34,7 @@ def create(
     expires_in: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is valid: 12h, 90d, 52w; unset: until revoked.")
     ] = None,
+    project: InProject = DEFAULT_PROJECT,
     weight: Annotated[
         int,
         typer.Option(min=1, max=100, help="Plans of it that are made for each one of another key, while both wait."),
@@ -46,7 +49,7 @@ def create(
     from sutler.service.cli import keys_of_the_store
 
     lifetime = None if expires_in is None else lifetime_of(expires_in, field="--expires-in")
-    new = keys_of_the_store.create(name, scope, lifetime, weight=weight)
+    new = keys_of_the_store.create(name, scope, lifetime, project=project, weight=weight)
     if as_json:
         write_json({"key": new.made.text, **asdict(new.record)})
         return
@@ -58,12 +61,12 @@ def create(
 
 @keys.command("list", short_help="List the keys, without their secrets.")
 @guarded
-def list_keys(as_json: AsJson = False) -> None:
-    """List the keys, without their secrets, also those that are revoked or expired."""
+def list_keys(project: InProject = DEFAULT_PROJECT, as_json: AsJson = False) -> None:
+    """List the keys of a project, without their secrets, also those that are revoked or expired."""
     from sutler.service.cli import keys_of_the_store
     from sutler.service.cli.views.layout import table_of
 
-    found = keys_of_the_store.all_keys()
+    found = keys_of_the_store.all_keys(project)
     if as_json:
         write_json([asdict(record) for record in found])
         return
@@ -86,6 +89,7 @@ def list_keys(as_json: AsJson = False) -> None:
 @guarded
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The 12 characters that `sutler keys list` shows.")],
+    project: InProject = DEFAULT_PROJECT,
 ) -> None:
     """Refuse a key from now on, in every API process. A key that was revoked before stays so."""
     from sutler.service.auth.keys import is_key_id
@@ -93,7 +97,7 @@ def revoke(
 
     if not is_key_id(key_id):  # not repeated: it may be a whole key
         raise DocumentError.of("ID", "must be the 12 letters and digits that `sutler keys list` shows")
-    outcome = keys_of_the_store.revoke(key_id)
+    outcome = keys_of_the_store.revoke(key_id, project)
     if outcome == "unknown":
         raise DocumentError.of("ID", "is no key's: `sutler keys list` shows all", value=key_id)
     typer.echo(f"Key {key_id} {'was revoked before' if outcome == 'was_revoked' else 'is revoked'}.")

@@ -9,9 +9,11 @@ from uuid import UUID
 
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import AlreadyEnqueued
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.queue_schema import SEARCH_PATH
+from sutler.service.settings import DEFAULT_PROJECT
 
 SOLVES: Final = "solves"
 QUICK_SOLVES: Final = "quick solves"  # as urgent looks: long ones do not hold them up
@@ -25,6 +27,14 @@ PLAN_OFFLINE: Final = "plan_offline"
 STUDY: Final = "make_study"
 PRIORITY: Final = {STUDY: -10_000}  # what nobody carries out comes after all plans, however many wait
 URGENT: Final = 10
+# Jobs in one line are done one after the other. None: there is no limit.
+_LINE: Final = text("""
+    SELECT line.name FROM project p
+    CROSS JOIN LATERAL (SELECT i, 'solves/' || p.name || '/' || i AS name
+                        FROM generate_series(1, p.most_solves_at_once) i) line
+    LEFT JOIN procrastinate_jobs j ON j.lock = line.name AND j.status IN ('todo', 'doing')
+    WHERE p.name = :project GROUP BY line.i, line.name ORDER BY count(j.id), line.i LIMIT 1
+""")
 
 
 def look_lock(deployment_id: object) -> str:
@@ -49,16 +59,26 @@ class Queue:
         )
 
     async def make_plan(
-        self, connection: AsyncConnection, task: str, plan_id: UUID, *, behind: int = 0, is_quick: bool = False
+        self,
+        connection: AsyncConnection,
+        task: str,
+        plan_id: UUID,
+        *,
+        project: str = DEFAULT_PROJECT,
+        behind: int = 0,
+        is_quick: bool = False,
     ) -> None:
         """Has a plan made by this task, SOLVE, PLAN_OFFLINE or STUDY, once this transaction is committed.
+
+        Of a `project` that may have so many made at once, it waits in the shortest of as many lines.
 
         `behind`: how many turns of the same caller's are waited for already. The first of everybody's are made before
         anybody's second, so that one who asks for many makes nobody wait but for the one that is being made; and not
         for that one who asks for something quick.
         """
         queue, priority = QUICK_SOLVES if is_quick else SOLVES, PRIORITY.get(task, 0) - behind
-        await self._put(connection, task, queue, priority=priority, plan_id=str(plan_id))
+        line = await connection.scalar(_LINE, {"project": project})
+        await self._put(connection, task, queue, lock=line, priority=priority, plan_id=str(plan_id))
 
     async def deliver(self, connection: AsyncConnection, delivery_id: UUID, *, delay_s: float = 0.0) -> None:
         """Has an event delivered, `delay_s` after this transaction is committed."""
@@ -71,7 +91,11 @@ class Queue:
         try:
             async with connection.begin_nested():
                 await self._put(
-                    connection, LOOK, queue, lock=name, priority=priority, deployment_id=str(deployment_id)
+                    *(connection, LOOK, queue),
+                    lock=name,
+                    queueing_lock=name,
+                    priority=priority,
+                    deployment_id=str(deployment_id),
                 )
         except AlreadyEnqueued:
             return False
@@ -85,11 +109,12 @@ class Queue:
         *,
         delay_s: float = 0.0,
         lock: str | None = None,
+        queueing_lock: str | None = None,
         priority: int = 0,
         **arguments: str,
     ) -> None:
         raw = await connection.get_raw_connection()
-        options: dict[str, Any] = {"lock": lock, "queueing_lock": lock, "priority": priority}
+        options: dict[str, Any] = {"lock": lock, "queueing_lock": queueing_lock, "priority": priority}
         if delay_s:
             options["schedule_in"] = {"seconds": delay_s}
         deferrer = self.app.configure_task(task, queue=queue, connection=raw.driver_connection, **options)

@@ -260,6 +260,6 @@ async def try_again(connection: AsyncConnection, queue: Queue, *, now: datetime)
         kind = deployment.problem["objective"]["kind"]
         order = Order(uuid4(), deployment.problem, kind, SCHEDULER, None, deployment.id, deployment.name)
         await PLANS.add(connection, order, now)
-        await queue.make_plan(connection, PLANS.task, order.id)
+        await queue.make_plan(connection, PLANS.task, order.id, project=deployment.project)
         tried += 1
     return tried

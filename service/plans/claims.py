@@ -113,14 +113,16 @@ async def count_death(connection: AsyncConnection, table: Table, plan_id: UUID) 
     await connection.execute(died.values(deaths=table.deaths + 1))
 
 
-async def without_job(connection: AsyncConnection, task: str, *, before: datetime) -> list[UUID]:
-    """Plans that are waited for since long, but that no job of the queue with their task will make."""
-    return list((await connection.scalars(_WITHOUT_JOB[task], {"task": task, "before": before})).all())
+async def without_job(connection: AsyncConnection, task: str, *, before: datetime) -> list[tuple[UUID, str]]:
+    """Plans that are waited for since long, but that no job of the queue with their task will make, by project."""
+    rows = await connection.execute(_WITHOUT_JOB[task], {"task": task, "before": before})
+    return [(row.id, row.project) for row in rows]
 
 
 def _without_job(table: str) -> TextClause:
     return text(f"""
-        SELECT id FROM {table} WHERE status IN ('queued', 'running') AND created_at < :before AND NOT EXISTS (
+        SELECT id, project FROM {table}
+        WHERE status IN ('queued', 'running') AND created_at < :before AND NOT EXISTS (
             SELECT 1 FROM procrastinate_jobs j
             WHERE j.task_name = :task AND j.args ->> 'plan_id' = {table}.id::text AND j.status IN ('todo', 'doing'))
         FOR UPDATE SKIP LOCKED

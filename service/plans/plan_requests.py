@@ -19,7 +19,7 @@ from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.notices import notify, plan_topic
 from sutler.service.documents.fields import Document
-from sutler.service.plans import claims
+from sutler.service.plans import claims, quotas
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
 from sutler.service.web.caller import LOCAL, Caller
@@ -130,7 +130,7 @@ async def place(
     """Puts the plan into the queue, in the caller's transaction: behind the caller's own, but beside those of others,
     as many as the weight of the caller says at a time.
 
-    Raises TooManyWaitingError, and TooManyRequestsError for a key that would fill the queue alone.
+    Raises TooManyWaitingError, TooManyRequestsError for a key that would fill the queue alone, QuotaUsedUpError.
     """
     waiting, own = await claims.count_waiting(connection, caller.principal.actor)
     if waiting >= services.settings.most_waiting_plans:
@@ -138,10 +138,14 @@ async def place(
     if caller.principal != LOCAL and own >= max(1, services.settings.most_waiting_plans // 2):
         told = f"{own} plans of this key are waited for, half of what the queue takes: ask again when some are made"
         raise TooManyRequestsError(told, retry_after_s=BUSY_S)
+    await quotas.check_stored(connection, caller.principal.project)
     await table.add(connection, order, services.now())
     is_quick = own == 0 and order.time_limit_s <= QUICK_S
     behind = own // caller.principal.weight
-    await services.queue.make_plan(connection, table.task, order.id, behind=behind, is_quick=is_quick)
+    project = caller.principal.project
+    await services.queue.make_plan(
+        connection, table.task, order.id, project=project, behind=behind, is_quick=is_quick
+    )
 
 
 async def stored(connection: AsyncConnection, table: PlanTable[R], plan_id: UUID) -> R:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
+from sutler.service.db.api_tables import ProjectRow
 from sutler.service.db.engine import connected, transaction
 from sutler.service.db.projects import of_project
 from sutler.service.documents.calibration import CalibrationDocument
+from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.validation import validate
 from sutler.service.profiles import repository
 from sutler.service.profiles.calibrating import Calibrated, calibrated
@@ -50,6 +52,12 @@ class ProfilesService:
     def of(self, project: str) -> "ProfilesService":
         """The same for this project."""
         return replace(self, engine=of_project(self.engine, project))
+
+    def check(self, project: str) -> None:
+        """Raises DocumentError where there is no such project."""
+        with connected(self.engine) as connection:
+            if connection.scalar(select(ProjectRow.name).where(ProjectRow.name == project)) is None:
+                raise DocumentError.of("SUTLER_PROJECT", "is none: `sutler projects list` shows all", value=project)
 
     def import_file(self, name: str, content: bytes, given: Given) -> Imported:
         """Benchmark runs, or the layer times of `sutler profile`; all that pass the checks, or nothing.

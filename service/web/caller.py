@@ -14,13 +14,14 @@ class Principal:
     """`actor` is what logs and the audit log call it: `key/ID`, `local` for who needs no key on loopback, `cli`.
 
     `weight`: how many of its plans are made for each one of another's, while both wait. `project`: all that it
-    reaches; beside the common market.
+    reaches; beside the common market. `most_requests_per_minute`: of all keys of the project together.
     """
 
     actor: str
     scope: Scope
     weight: int = 1
     project: str = DEFAULT_PROJECT
+    most_requests_per_minute: int | None = None
 
     def may(self, needed: Scope) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(needed)

@@ -9,6 +9,7 @@ RequestError
 ├── NotAuthenticatedError       no key, or one that is unknown, revoked or expired: send one that is good
 ├── NotAllowedError             the key's scope does not reach that far: use another key
 ├── TooManyRequestsError        the key's limit is used up for now: ask again later
+│   └── QuotaUsedUpError        the project's is: ask its operator for more
 ├── UnsupportedMediaTypeError   send JSON or YAML
 ├── BodyTooLargeError           the body is over the limit
 ├── TooSlowError                the body did not arrive in time
@@ -86,6 +87,21 @@ class TooManyRequestsError(RequestError):
     """The caller may do this, but not now."""
 
     kind = Kind(429, "too-many-requests", "The key's limit is used up for now")
+
+
+class QuotaUsedUpError(TooManyRequestsError):
+    """The project has used up what it may."""
+
+    kind = Kind(429, "quota-used-up", "The project's quota is used up")
+
+    @classmethod
+    def of(
+        cls, project: str, limit: str, value: int, instead: str, *, retry_after_s: float | None = None
+    ) -> "QuotaUsedUpError":
+        """`limit`: what is used up, as the project's has it; `instead`: what its callers can do."""
+        remedy = f"is all of project {project}: {instead}, or have its operator raise it (`sutler projects limit`)"
+        problem = FieldProblem(limit, str(value), remedy)
+        return cls(str(problem), fields=(problem,), retry_after_s=retry_after_s)
 
 
 class UnsupportedMediaTypeError(RequestError):

@@ -149,7 +149,7 @@ class Attempts(ABC, Generic[C]):
         """Into the queue again, as if it had never been taken out."""
         async with begun(of_project(self.engine, claimed.project)) as connection:
             if await claims.release(connection, self.plans.row, claimed):
-                await self.queue.make_plan(connection, self.plans.task, claimed.id)
+                await self.queue.make_plan(connection, self.plans.task, claimed.id, project=claimed.project)
                 await notify(connection, plan_topic(claimed.id))
         logger.info("plan %s goes back into the queue: this worker is ending", claimed.id)
 

@@ -40,8 +40,8 @@ _ORPHANS: Final = text("""
 """)
 # A new job: a worker that was silent and lives can end the old one, of which there is nothing left, but not this one.
 _AGAIN: Final = text("""
-    WITH lost AS (DELETE FROM procrastinate_jobs WHERE id = :job_id RETURNING queue_name, task_name, args)
-    INSERT INTO procrastinate_jobs (queue_name, task_name, args) SELECT * FROM lost
+    WITH lost AS (DELETE FROM procrastinate_jobs WHERE id = :job_id RETURNING queue_name, task_name, args, lock)
+    INSERT INTO procrastinate_jobs (queue_name, task_name, args, lock) SELECT * FROM lost
 """)
 _FORGET: Final = text("DELETE FROM procrastinate_jobs WHERE id = :job_id")
 

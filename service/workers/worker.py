@@ -209,10 +209,10 @@ class Worker:
             await housekeeping.give_back(connection, silent_s=self._settings.worker_silent_s)
         before = self._now() - timedelta(seconds=self._settings.worker_silent_s)
         for task, table in MADE_BY.items():
-            for plan_id in await claims.without_job(connection, task, before=before):
+            for plan_id, project in await claims.without_job(connection, task, before=before):
                 logger.warning("plan %s has no job: it is put into the queue again", plan_id)
                 await claims.count_death(connection, table, plan_id)
-                await self._queue.make_plan(connection, task, plan_id)
+                await self._queue.make_plan(connection, task, plan_id, project=project)
         await put_back_lost(connection, self._queue, before=before)
         await deployments.try_again(connection, self._queue, now=self._now())
 

@@ -17,7 +17,7 @@ from tests.service.builders import CHAT
 from tests.service.running import Running, serving, settings, until
 
 OPEN: Final = {"/healthz", "/readyz"}
-OF_ADMINS: Final = ("/v1/webhooks", "/v1/deliveries", "/v1/audit")
+OF_ADMINS: Final = ("/v1/webhooks", "/v1/deliveries", "/v1/audit", "/v1/keys")
 BOMB: Final = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "\n".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join([f'*{chr(97 + i)}'] * 9)}]" for i in range(12)
 )
@@ -28,7 +28,7 @@ def operations(running: Running) -> list[tuple[str, str]]:
     paths: dict[str, Any] = running.get("/openapi.json").json()["paths"]
     ids = {"{plan_id}", "{webhook_id}", "{delivery_id}"}
     named = {"{name}": "nobody", **{placeholder: str(uuid4()) for placeholder in ids}}
-    rest = {"{format}": "vllm", "{revision}": "1"}
+    rest = {"{format}": "vllm", "{revision}": "1", "{key_id}": "nobodyskey00"}
     found = []
     for path, methods in paths.items():
         for placeholder, value in {**named, **rest}.items():

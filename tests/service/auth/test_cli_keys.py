@@ -65,7 +65,7 @@ def test_the_key_that_was_printed_is_let_in(engine: Engine) -> None:
 def test_json_has_the_key_and_what_is_known_of_it() -> None:
     new = created("--expires-in", "90d")
     assert set(new) == {
-        *("key", "id", "name", "scope", "weight", "created_at", "expires_at", "last_used_at", "revoked_at")
+        *("key", "id", "name", "scope", "project", "weight", "created_at", "expires_at", "last_used_at", "revoked_at")
     }
     assert (new["name"], new["scope"], new["last_used_at"], new["revoked_at"]) == ("ci", "plan", None, None)
     assert new["expires_at"] > new["created_at"]
