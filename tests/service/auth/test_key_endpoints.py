@@ -1,4 +1,4 @@
-"""`/v1/keys`: an admin makes, lists, renews and revokes the keys of their project; none reaches further than theirs."""
+"""`/v1/keys`: an admin makes, lists, renews and revokes the keys of their project; none reaches beyond theirs."""
 
 import json
 import logging
