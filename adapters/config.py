@@ -25,6 +25,13 @@ class ProviderOption:
     also_called: Mapping[str, str] = field(default_factory=dict)
 
 
+OWNER: Final = ProviderOption(
+    "project", choices=(), default="default", help="whose offers they are: no other project sees them; *: everybody's"
+)
+"""Of a cloud that shows machines of one's own."""
+EVERYBODY: Final = "*"
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderConfig:
     """The settings of one cloud. `secrets` by name (`api_key`); no repr shows them or the URL, which may hold one."""

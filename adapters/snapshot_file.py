@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sutler.adapters import values
 from sutler.adapters.base import MOST_GPUS_OF_AN_OFFER, Contract, Coverage, Offer, Poll, PriceBand
-from sutler.adapters.config import Provider, ProviderConfig, ProviderOption
+from sutler.adapters.config import OWNER, Provider, ProviderConfig, ProviderOption
 from sutler.adapters.errors import AnswerError, RowError, SetupError
 from sutler.adapters.gpu_names import identify
 from sutler.adapters.http import USUAL_POLICY, HttpClient
@@ -156,7 +156,7 @@ PROVIDER: Final = Provider(
     fetch=fetch,
     secrets=(),
     needs_key=False,
-    options=(PATH, ONLY_PROVIDER),
+    options=(PATH, ONLY_PROVIDER, OWNER),
     marks=(PATH.name,),
     poll_interval_s=60.0,
     least_poll_interval_s=5.0,

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Engine
 
 from sutler.adapters.base import Poll
-from sutler.adapters.config import Provider
+from sutler.adapters.config import EVERYBODY, OWNER, Provider
 from sutler.adapters.registry import PROVIDERS
 from sutler.service.db.engine import connected
 from sutler.service.db.errors import DatabaseError
@@ -37,7 +37,7 @@ MOST_POLLS_AT_ONCE: Final = 8  # chosen: polls wait for clouds, not for the proc
 
 @dataclass(frozen=True, slots=True)
 class MarketService:
-    """One store and the clouds that fill it."""
+    """One store and the clouds that fill it; of a `project`, without what is another's; None: with all there is."""
 
     engine: Engine
     settings: MarketSettings
@@ -45,6 +45,32 @@ class MarketService:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     learnt: OutlookCache = field(default_factory=OutlookCache)
     kept: KeptMarket = field(default_factory=KeptMarket)
+    project: str | None = None
+
+    def of(self, project: str) -> "MarketService":
+        """The same as this project sees it."""
+        return replace(self, project=project)
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Providers whose offers are another project's."""
+        if self.project is None:
+            return frozenset()
+        own = [one.name for one in PROVIDERS.values() if OWNER in one.options]
+        return frozenset(name for name in own if self._owner(name) not in {self.project, EVERYBODY})
+
+    def _owner(self, name: str) -> str:
+        config = self.settings.configs.get(name)
+        return OWNER.default if config is None else config.text(OWNER)
+
+    def seen(self, market: StoredMarket) -> StoredMarket:
+        """What the project sees of a market with all there is."""
+        hidden = self.hidden
+        if not hidden:
+            return market
+        offers = tuple(offer for offer in market.offers if offer.provider not in hidden)
+        last_seen = {name: at for name, at in market.last_seen.items() if name not in hidden}
+        return replace(market, offers=offers, last_seen=last_seen)
 
     def providers(self, names: Sequence[str] = ()) -> list[Provider]:
         """The clouds of these names, or those that are set up. Raises DocumentError for an unknown name."""
@@ -78,14 +104,16 @@ class MarketService:
 
     def read(self, *, as_of: datetime | None = None, providers: Sequence[str] = ()) -> StoredMarket:
         """The market now or at a past instant. Raises DatabaseError."""
-        return read_market(self.engine, now=self.now(), as_of=as_of, providers=providers)
+        return self.seen(read_market(self.engine, now=self.now(), as_of=as_of, providers=providers))
 
     def looked_through(self, *, as_of: datetime | None = None) -> StoredMarket:
         """The same for who looks through its offers: read anew only where a cloud has been polled since.
 
         Raises DatabaseError.
         """
-        return self.read(as_of=as_of) if as_of is not None else self.kept.get(self.engine, self.now(), self.read)
+        if as_of is not None:
+            return self.read(as_of=as_of)
+        return self.seen(self.kept.get(self.engine, self.now(), replace(self, project=None).read))
 
     def stored(self) -> StoredMarket:
         return self.read()
@@ -139,9 +167,14 @@ class MarketService:
             since=since,
             until=until,
             points=points,
-            providers=providers,
+            providers=self._shown(providers),
             silence=self._silence,
         )
+
+    def _shown(self, providers: Sequence[str]) -> Sequence[str]:
+        """Those of these providers, or of all, that are not hidden."""
+        hidden = self.hidden
+        return [one for one in providers or PROVIDERS if one not in hidden] or [""] if hidden else providers
 
     def outlook(self) -> Outlook:
         """How long machines stay for rent, as learnt some minutes ago at most. Raises DatabaseError."""
@@ -164,16 +197,16 @@ class MarketService:
     def provider_reports(self) -> list[ProviderReport]:
         """Each cloud's last poll, and those that are set up but were never asked."""
         with connected(self.engine) as connection:
-            found = provider_reports(connection)
+            found = [one for one in provider_reports(connection) if one.provider not in self.hidden]
         known = {report.provider for report in found}
-        unasked = [name for name in self.settings.providers if name not in known]
+        unasked = [name for name in self.settings.providers if name not in known | self.hidden]
         return [*found, *(ProviderReport(name, None, None, None, 0, 0) for name in unasked)]
 
     def polls(self, name: str, *, limit: int, before: datetime | None = None) -> list[PollResource]:
         """The polls of a cloud, the newest first. Raises NotFoundError for one that is neither known nor set up."""
         with connected(self.engine) as connection:
             found = polls_of(connection, name, limit=limit, before=before)
-        if found is None and name not in self.settings.providers:
+        if name in self.hidden or (found is None and name not in self.settings.providers):
             raise NotFoundError(f"there is no cloud {name!r}: GET /v1/providers lists those that are set up")
         return found or []
 

@@ -76,21 +76,21 @@ class CalibrationSummary(Resource):
 @router.get("/profiles", responses=responses(401, 403, 429, 503))
 def list_profiles(services: Service, _reader: Reader) -> Page[ProfileResource]:
     """What was imported, by GPU, model, precision, engine and version."""
-    found = services.part(ProfilesService).of(services.project).profiles()
+    found = services.part(ProfilesService).profiles()
     return Page(items=[_resource(one) for one in found], next=None)
 
 
 @router.get("/calibrations", responses=responses(401, 403, 429, 503))
 def list_calibrations(services: Service, _reader: Reader) -> Page[CalibrationSummary]:
     """The newest revision of every name."""
-    found = services.part(ProfilesService).of(services.project).calibrations()
+    found = services.part(ProfilesService).calibrations()
     return Page(items=[_summary(one) for one in found], next=None)
 
 
 @router.get("/calibrations/{name}", responses=responses(401, 403, 404, 422, 429, 503))
 def get_calibration(name: CalibrationName, services: Service, _reader: Reader) -> CalibrationDocument:
     """All of the newest revision: a problem can carry it instead of the name."""
-    return services.part(ProfilesService).of(services.project).calibration(name)
+    return services.part(ProfilesService).calibration(name)
 
 
 def _resource(one: Profile) -> ProfileResource:

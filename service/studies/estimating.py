@@ -43,8 +43,7 @@ def estimate(
 ) -> EstimateDocument:
     """Say what one configuration should do: requests/s, time to first token and per token, with their error band."""
     given = question.calibration
-    known = services.part(ProfilesService).of(services.project)
-    document = known.calibration(given) if isinstance(given, str) else given
+    document = services.part(ProfilesService).calibration(given) if isinstance(given, str) else given
     own = None if document is None else calibration_of(document, field="calibration")
     asked: dict[str, Any] = question.model_dump(exclude_none=True, exclude={"calibration"})
     texts = {DEGREES.get(name, name): str(value) for name, value in asked.items()}

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Protocol, TypeVar, cast, runtime_checkable
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -18,6 +18,15 @@ from sutler.service.web.caller import Caller, Principal
 from sutler.service.web.metrics import Metrics
 
 P = TypeVar("P")
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A part of which each project has its own."""
+
+    def of(self, project: str) -> object:
+        """The same for this project."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,8 @@ class Services:
     def of(self, project: str) -> "Services":
         """The same for callers of this project."""
         engine, changes = of_project(self.engine, project), of_project(self.changes, project)
-        return replace(self, engine=engine, changes=changes, project=project)
+        divided = {kind: part.of(project) for kind, part in self.parts.items() if isinstance(part, Divided)}
+        return replace(self, engine=engine, changes=changes, project=project, parts={**self.parts, **divided})
 
     def part(self, kind: type[P]) -> P:
         """The one of this class. Raises KeyError where the composition root gave none, which is a defect."""

@@ -56,8 +56,9 @@ class OfflineMaker(Attempts[OfflineClaim]):
             before = await self._document(claimed, claimed.parent_id)
             progress = validate(ProgressDocument, claimed.report)
             return AdjustQuestion(before, progress, claimed.id, now), None
+        store = self.market.of(claimed.project)
         market = await self.patiently(
-            lambda: asyncio.to_thread(market_of, document, folder=None, now=now, store=self.market)
+            lambda: asyncio.to_thread(market_of, document, folder=None, now=now, store=store)
         )
         return PlanQuestion(document, market, claimed.id, now), None if market is None else now
 

@@ -98,7 +98,7 @@ class Maker(Attempts[Claim]):
         taken, purse = await self.persist(claimed, lambda connection: self._shared(connection, claimed, document))
         if purse is not None:
             known = purse.of(known)
-        read_at, translation = await self.patiently(lambda: self._translated(known, taken))
+        read_at, translation = await self.patiently(lambda: self._translated(claimed, known, taken))
         if not translation.problem.offers:
             nothing = self._issued(claimed, nothing_for_rent(translation.problem), translation)
             return Made(nothing, translation, read_at, taken, purse)
@@ -161,20 +161,22 @@ class Maker(Attempts[Claim]):
         facts = replan.facts
         return Made(issued, verdict.translation, facts.now, facts.taken, facts.purse, replan, verdict)
 
-    async def _translated(self, document: ProblemDocument, taken: Taken | None) -> tuple[datetime, Translation]:
+    async def _translated(
+        self, claimed: Claim, document: ProblemDocument, taken: Taken | None
+    ) -> tuple[datetime, Translation]:
         """With the market as it was at that time, which is empty where others have all that there is."""
-        now = self.now()
+        now, market = self.now(), self.market.of(claimed.project)
 
         def translated(store: MarketStore, *, may_be_empty: bool = False) -> Translation:
             return to_problem(document, folder=None, now=now, store=store, may_be_empty=may_be_empty)
 
         if taken is None or not taken.claims:
-            return now, await asyncio.to_thread(translated, self.market)
-        store = SharedStore(self.market, taken)
+            return now, await asyncio.to_thread(translated, market)
+        store = SharedStore(market, taken)
         try:
             return now, await asyncio.to_thread(translated, store)
         except NoMarketDataError:
-            await asyncio.to_thread(translated, self.market)  # raises where others do not matter
+            await asyncio.to_thread(translated, market)  # raises where others do not matter
             return now, await asyncio.to_thread(translated, store, may_be_empty=True)
 
     async def _solved(self, claimed: Claim, problem: SolverProblem, *, time_limit_s: float) -> Plan:

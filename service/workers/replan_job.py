@@ -154,7 +154,11 @@ class Looker:
         if is_shared:
             version = watched.market_version
             market, settled = await asyncio.to_thread(
-                self.market.seen, version=version, settle_s=policy.settle_s, now=now
+                *(self.market.seen,),
+                version=version,
+                settle_s=policy.settle_s,
+                now=now,
+                project=watched.project,
             )
             rented = {(r.provider, r.offer_id, str(r.contract)) for r in plan.rentals}
             rented |= {h.key[:3] for h in held or ()}

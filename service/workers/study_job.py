@@ -68,7 +68,7 @@ class StudyMaker(Attempts[StudyClaim]):
             assert question.plan is not None
             return Simulation(question.plan, _traffic(question), _choices(question))
         assert question.problem is not None
-        problem, store = question.problem, StoreReadOnce(self.market)
+        problem, store = question.problem, StoreReadOnce(self.market.of(claimed.project))
 
         async def translated(document: ProblemDocument) -> Translation:
             known = await self.persist(claimed, lambda connection: with_calibration(connection, document))

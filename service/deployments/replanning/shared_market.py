@@ -49,8 +49,10 @@ class SharedMarket:
         self._settled: dict[float, Mapping[OfferKey, Settled]] = {}
         self._known: dict[OfferKey, Offer | None] = {}
 
-    def seen(self, *, version: int, settle_s: float, now: datetime) -> tuple[SeenMarket, Mapping[OfferKey, Settled]]:
-        """The market, at least as new as this version, and its offers that have held for `settle_s`.
+    def seen(
+        self, *, version: int, settle_s: float, now: datetime, project: str
+    ) -> tuple[SeenMarket, Mapping[OfferKey, Settled]]:
+        """The market as a project sees it, at least as new as this version, and offers that have held for `settle_s`.
 
         Raises DatabaseError.
         """
@@ -64,7 +66,8 @@ class SharedMarket:
                 if len(self._settled) >= MOST_SETTLE_TIMES:
                     self._settled.clear()
                 self._settled[settle_s] = self._read_settled(settle_s, now)
-            return self._seen, self._settled[settle_s]
+            seen = SeenMarket(self._market.of(project).seen(self._seen.market))
+            return seen, self._settled[settle_s]
 
     def known(self, offers: Collection[OfferKey]) -> dict[OfferKey, Offer]:
         """Offers as they were when they were last for rent; read once, as the market is. Raises DatabaseError."""

@@ -4,7 +4,7 @@ A project has one of everything; all that can carry a name is called MARK, which
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +37,8 @@ COMMON: Final = (
     *("/v1/costs",),  # an empty one is no list
 )
 PROBLEM: Final = {**CHAT, "models": [{**CHAT["models"][0], "name": MARK}]}
+MOVING: Final = re.compile(r'"(last_used_at|at|until|since)":("[^"]*"|[^,}]*)')
+GROWING: Final = re.compile("/costs|/deliver|/decisions|/traffic")
 MACHINE: Final = {
     **{"provider": "vastai", "offer_id": MARK, "gpu": "h100-sxm", "gpus": 1, "count": 1},
     **{"price_usd_per_hour": 2.0, "contract": "on_demand"},
@@ -94,7 +96,7 @@ def database(service: Running, postgres: Server) -> str:
 
 
 @pytest.fixture(scope="module")
-def store(database: str, postgres: Server) -> Any:
+def store(database: str, postgres: Server) -> Iterator[Engine]:
     engine = open_store(StoreSettings(data_dir=postgres.data_dir, database_url=database))
     yield engine
     engine.dispose()
@@ -130,7 +132,7 @@ def stranger(keys: Mapping[tuple[str, Scope], Key]) -> Key:
 
 
 @pytest.fixture(scope="module")
-def ours(owner: Key, store: Engine) -> Things:
+def ours(owner: Key, store: Engine) -> Iterator[Things]:
     """One of everything, planned and made."""
     service = owner.service
     profiles = ProfilesService(store).of(OURS)
@@ -157,7 +159,7 @@ def ours(owner: Key, store: Engine) -> Things:
     assert owner.ask("PUT", f"/v1/deployments/{MARK}/holdings", json=holdings).status_code == 200
     finished(service, f"/v1/plans/{plan['id']}")
     found = {path: {"plan_id": answer.headers["Location"].rpartition("/")[2]} for path, answer in asked.items()}
-    return Things(
+    yield Things(
         {
             **found,
             "/v1/plans": {"plan_id": plan["id"], "format": "vllm"},
@@ -169,6 +171,7 @@ def ours(owner: Key, store: Engine) -> Things:
             "/v1/keys": {"key_id": key["id"]},
         }
     )
+    assert owner.ask("DELETE", f"/v1/deployments/{MARK}").status_code == 204
 
 
 @pytest.fixture(scope="module")
@@ -189,16 +192,12 @@ def asked(key: Key, method: str, path: str, body: Any) -> requests.Response:
 
 
 def state_of(owner: Key, ours: Things, operations: list[tuple[str, str, Any]]) -> dict[str, Any]:
-    """All that the owner can read of what is theirs, but for times and what grows with them."""
-    moving = re.compile(r'"(last_used_at|looked_at|look_at|age_s|detail|at|until|since|state)":("[^"]*"|[^,}]*)')
+    """All that the owner can read of what is theirs, but for times and what looks and deliveries go on to find."""
     paths = {path for method, template, _ in operations if method == "GET" and (path := ours.at(template))}
     answers = {path: owner.ask("GET", path) for path in sorted(paths)}
     assert {path: answer.status_code for path, answer in answers.items() if not answer.ok} == {}
-    return {
-        path: moving.sub("", answer.text)
-        for path, answer in answers.items()
-        if not re.search("/costs|/deliver", path)
-    }
+    told = {path: MOVING.sub("", answer.text) for path, answer in answers.items() if not GROWING.search(path)}
+    return {path: text.partition('"watch":')[0] for path, text in told.items()}
 
 
 def test_no_operation_of_a_stranger_finds_what_a_project_has(

@@ -300,6 +300,46 @@ def noon(hour: float) -> datetime:
     return datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(hours=hour)
 
 
+# As the version before writes them: no column is named that it does not know.
+WRITTEN_BEFORE = (
+    "INSERT INTO api_key (id, name, scope, secret_sha256) VALUES ('{id}', 'ci', 'plan', 'x')",
+    "INSERT INTO audit (actor, action, target) VALUES ('cli', 'key.create', 'key/{id}')",
+    "INSERT INTO deployment (id, name, problem, policy) VALUES ('{uuid}', '{id}', '{{}}', '{{}}')",
+    "INSERT INTO plan (id, objective, created_by, problem, deployment_id) "
+    "VALUES ('{uuid}', 'min_cost', 'local', '{{}}', '{uuid}')",
+    "INSERT INTO cost (deployment_id, deployment_name, began_at, usd_per_hour) VALUES ('{uuid}', '{id}', now(), 1)",
+    "INSERT INTO webhook (id, url, events, secret, created_by) VALUES ('{uuid}', 'https://x', '{{}}', 'x', 'local')",
+    "INSERT INTO calibration (name, revision, document) VALUES ('{id}', 1, '{{}}')",
+    "INSERT INTO study (id, objective, created_by, kind, asked, digest) "
+    "VALUES ('{uuid}', 'min_cost', 'local', 'what-if', '{{}}', 'x')",
+    "INSERT INTO offline_plan (id, first_id, objective, created_by, revision, name, application) "
+    "VALUES ('{uuid}', '{uuid}', 'min_makespan', 'local', 1, '{id}', '{{}}')",
+    "INSERT INTO profile_layer (digest, imported_from, gpu, model, precision, row) "
+    "VALUES ('{id}', 'f', 'g', 'm', 'bf16', '{{}}')",
+)
+
+
+def test_what_there_is_belongs_to_default_and_so_does_what_the_version_before_still_writes(
+    new_database: StoreSettings,
+) -> None:
+    def write(engine: Engine, name: str) -> None:
+        uuid = uuid4()
+        with engine.begin() as connection:
+            for statement in WRITTEN_BEFORE:
+                connection.execute(text(statement.format(id=name, uuid=uuid)))
+
+    with opened(new_database) as engine:
+        upgrade(engine, "0016")
+        write(engine, "before")
+        upgrade(engine, "0017")
+        write(engine, "after")
+        for statement in WRITTEN_BEFORE:
+            table = statement.split()[2]
+            assert found(engine, f"SELECT project, count(*) FROM {table} GROUP BY 1") == [("default", 2)], table
+        downgrade(engine, "0016")
+        assert found(engine, "SELECT name FROM deployment ORDER BY 1") == [("after",), ("before",)]
+
+
 def test_several_upgrades_at_once_all_succeed(new_database: StoreSettings) -> None:
     start = threading.Barrier(3, timeout=PATIENCE_S)
 

@@ -35,12 +35,12 @@ def polls(store: Store, count: int, *offers: Offer) -> None:
 
 def settled(store: Store, settle_s: float = SETTLE_S) -> Mapping[str, Settled]:
     """By the offer's id."""
-    _, found = a_view(store).seen(version=1, settle_s=settle_s, now=store.time.now())
+    _, found = a_view(store).seen(version=1, settle_s=settle_s, now=store.time.now(), project="default")
     return {offer_id: each for (_, offer_id, _), each in found.items()}
 
 
 def prices_seen(view: SharedMarket, version: int, now: datetime) -> list[float]:
-    market, _ = view.seen(version=version, settle_s=SETTLE_S, now=now)
+    market, _ = view.seen(version=version, settle_s=SETTLE_S, now=now, project="default")
     return sorted(offer.price_usd_per_hour for offer in market.stored().offers)
 
 
@@ -65,7 +65,7 @@ def test_a_market_that_was_read_long_ago_or_at_a_later_time_is_read_again(store:
 def test_a_look_polls_nothing_whatever_the_problem_says(store: Store) -> None:
     polls(store, 1, an_offer("a", 2.0))
     asked = list(store.clouds.asked)
-    market, _ = a_view(store).seen(version=1, settle_s=SETTLE_S, now=store.time.now())
+    market, _ = a_view(store).seen(version=1, settle_s=SETTLE_S, now=store.time.now(), project="default")
     assert market.polled(["north"]) == market.stored()
     assert store.clouds.asked == asked
 
@@ -127,26 +127,28 @@ def test_where_nothing_has_to_settle_all_that_is_for_rent_counts(store: Store) -
 def test_offers_of_two_clouds_with_one_id_are_two(store: Store) -> None:
     polls(store, 12, an_offer("a", 2.0))
     store.poll(an_answer(an_offer("a", 1.0)), cloud=SOUTH)
-    _, found = a_view(store).seen(version=1, settle_s=SETTLE_S, now=store.time.now())
+    _, found = a_view(store).seen(version=1, settle_s=SETTLE_S, now=store.time.now(), project="default")
     assert set(found) == {("north", "a", "on_demand")}
 
 
 def test_each_time_to_settle_is_read_once_and_anew_after_a_change(store: Store) -> None:
     polls(store, 12, an_offer("a"))
     view, now = a_view(store), store.time.now()
-    first = [view.seen(version=1, settle_s=60.0 * n, now=now)[1] for n in (5, 8)]
-    again = [view.seen(version=1, settle_s=60.0 * n, now=now)[1] for n in (5, 8)]
+    first = [view.seen(version=1, settle_s=60.0 * n, now=now, project="default")[1] for n in (5, 8)]
+    again = [view.seen(version=1, settle_s=60.0 * n, now=now, project="default")[1] for n in (5, 8)]
     assert all(one is other for one, other in zip(first, again, strict=True))
-    assert view.seen(version=2, settle_s=300.0, now=now)[1] is not first[0]
+    assert view.seen(version=2, settle_s=300.0, now=now, project="default")[1] is not first[0]
 
 
 def test_many_times_to_settle_do_not_pile_up(store: Store) -> None:
     polls(store, 12, an_offer("a"))
     view, now = a_view(store), store.time.now()
-    first = view.seen(version=1, settle_s=60.0, now=now)[1]
+    first = view.seen(version=1, settle_s=60.0, now=now, project="default")[1]
     for number in range(10):
-        assert set(view.seen(version=1, settle_s=100.0 + number, now=now)[1]) == {("north", "a", "on_demand")}
-    assert view.seen(version=1, settle_s=60.0, now=now)[1] is not first
+        assert set(view.seen(version=1, settle_s=100.0 + number, now=now, project="default")[1]) == {
+            ("north", "a", "on_demand")
+        }
+    assert view.seen(version=1, settle_s=60.0, now=now, project="default")[1] is not first
 
 
 def test_an_offer_that_has_left_is_known_as_it_was_last(store: Store) -> None:
