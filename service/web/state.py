@@ -49,6 +49,7 @@ class Services:
     parts: Mapping[type, Any]
     project: str = ""
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _of: dict[str, "Services"] = field(init=False, repr=False, default_factory=dict)
 
     @asynccontextmanager
     async def changing(self, caller: Caller) -> AsyncIterator[AsyncConnection]:
@@ -61,10 +62,13 @@ class Services:
             self.notices.arrived(topic)
 
     def of(self, project: str) -> "Services":
-        """The same for callers of this project."""
-        engine, changes = of_project(self.engine, project), of_project(self.changes, project)
-        divided = {kind: part.of(project) for kind, part in self.parts.items() if isinstance(part, Divided)}
-        return replace(self, engine=engine, changes=changes, project=project, parts={**self.parts, **divided})
+        """The same for callers of this project; made once."""
+        if project not in self._of:
+            engine, changes = of_project(self.engine, project), of_project(self.changes, project)
+            divided = {kind: part.of(project) for kind, part in self.parts.items() if isinstance(part, Divided)}
+            parts = {**self.parts, **divided}
+            self._of[project] = replace(self, engine=engine, changes=changes, project=project, parts=parts)
+        return self._of[project]
 
     def part(self, kind: type[P]) -> P:
         """The one of this class. Raises KeyError where the composition root gave none, which is a defect."""

@@ -154,7 +154,7 @@ class Looker:
         if is_shared:
             version = watched.market_version
             market, settled = await asyncio.to_thread(
-                *(self.market.seen,),
+                self.market.seen,
                 version=version,
                 settle_s=policy.settle_s,
                 now=now,
