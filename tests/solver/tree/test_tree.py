@@ -63,7 +63,7 @@ def searched(
     return best[0], found
 
 
-@for_each("seed", range(2_000), quick=300)
+@for_each("seed", range(1_000), quick=200)
 def test_the_best_values_are_those_of_highs(seed: int) -> None:
     program = a_program(seed)
     value, found = searched(program)
