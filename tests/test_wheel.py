@@ -1,6 +1,7 @@
 """The built wheel without this checkout, run from a folder whose own packages are called like our folders."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -29,14 +30,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: what an earlier build left beside the sources would get into it."""
-    folder = tmp_path_factory.mktemp("dist")
+    return built(tmp_path_factory.mktemp("dist"))
+
+
+def built(folder: Path, **environment: str) -> Path:
+    """From a copy: what an earlier build left beside the sources would get into it."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     for name in ("sutler", *OURS):
-        shutil.copytree(ROOT / name, folder / name, symlinks=True)
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("*.so"))
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "."]
-    subprocess.run(command, cwd=folder, check=True, timeout=300)
+    subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=True, timeout=300)
     [made] = folder.glob("sutler-*.whl")
     return made
 
@@ -88,6 +92,13 @@ def test_the_wheel_holds_one_package_with_its_types_and_data(wheel: Path) -> Non
     sources = (".mako", ".cpp", ".hpp")
     assert [path for path in tracked if f"sutler/{path}" not in names and not path.endswith(sources)] == []
     assert [name for name in names if name.startswith("sutler/solver/tree/_tree.") and name.endswith((".so", ".pyd"))]
+
+
+def test_without_a_compiler_all_but_the_tree_is_built(tmp_path: Path) -> None:
+    names = zipfile.ZipFile(built(tmp_path, CC="false", CXX="false")).namelist()
+    assert {name for name in names if "/tree/" in name} == {
+        f"sutler/solver/tree/{one}" for one in ("__init__.py", "_tree.pyi")
+    }
 
 
 def test_the_library_is_ours_whatever_is_called_like_our_folders(installed: Path, foreign: Path) -> None:
