@@ -146,13 +146,14 @@ _WHOLE: Final = ("prepared", "rows", "step_s", "riding_s")
 _PER_PAIR: Final = tuple(name for name in Loaded.__slots__ if name not in _WHOLE)
 
 
-def loaded_of(prepared: PreparedLayouts, rows: IntArray) -> Loaded:
-    """Prepares the layouts `rows` to be loaded; what does not fit counts as a single sequence and is not `able`."""
+def loaded_of(prepared: PreparedLayouts, rows: IntArray, *, grid: IntArray = GRID) -> Loaded:
+    """Prepares the layouts `rows` to be loaded; what does not fit counts as a single sequence and is not `able`.
+    `grid`: a part of GRID where only full rates are asked for."""
     shape = (len(rows), prepared.max_batch.shape[1])
     workload = np.broadcast_to(np.arange(shape[1]), shape)
     pairs = _pairs(rows, workload)
     with np.errstate(invalid="ignore"):  # nothing over no link, where a layout cannot run anyway
-        each = [compose(prepared.pipes, pairs, np.full(len(pairs), float(n))) for n in GRID]
+        each = [compose(prepared.pipes, pairs, np.full(len(pairs), float(n))) for n in grid]
     slot_s = each[0].slowest_prefill_s.reshape(shape)
     new_tokens = prepared.pipes.traffic.new_tokens
     return Loaded(

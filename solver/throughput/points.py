@@ -77,21 +77,35 @@ def operating_points(
     role = loaded.prepared.layouts.role
     asked = _Asked(tuple(limits), base_s, most_load, not any(includes_queue(limit.metric, role) for limit in limits))
     columns, workloads = mixes.shape
+    if not limits:
+        return _unlimited(loaded, columns, most_load, caps)
     known = None if caps is None else np.repeat(caps, workloads)
     able = np.zeros((len(loaded), workloads), dtype=np.bool_)
     alone = _sought(loaded.pairs(), np.ones((able.size, 1)), asked, known)
     layout, workload = np.divmod(alone.layout, workloads)
     able[layout, workload] = True
     found = [FoundPoints(layout, alone.cap, np.where(np.arange(columns) == workload[:, None], alone.rps, 0.0))]
-    for each in _of_one_size(_together(able, loaded, asked)):
+    for each in _of_one_size(_together(able, loaded)):
         members, known = each.workloads, None if caps is None else caps[each.layout]
         part = _sought(loaded.of(each.layout, members), offered[members], asked, known)
         rps = np.zeros((len(part.layout), columns))
         np.put_along_axis(rps, members[part.layout], part.rps, axis=1)
         found.append(FoundPoints(each.layout[part.layout], part.cap, rps))
-    if role == "aggregated" and limits:
+    if role == "aggregated":
         found += [_of_mix(loaded, able, mixes, column, asked, caps) for column in range(workloads, columns)]
     return _enough(concatenated(found), mixes)
+
+
+def _unlimited(loaded: Loaded, columns: int, most_load: float, caps: IntArray | None) -> FoundPoints:
+    """Where nothing takes too long: all sequences run, and one point serves all that a layout can."""
+    cap = np.full(len(loaded), GRID[-1]) if caps is None else caps
+    full_rps = loaded.capped(cap).full_rps
+    served = np.minimum(full_rps, full_rps * most_load)
+    layout = np.flatnonzero((served > 0).any(axis=1))
+    rps = np.zeros((len(layout), columns))
+    rps[:, : served.shape[1]] = served[layout]
+    slots = np.where(served > 0, loaded.most, 1).max(axis=1)
+    return FoundPoints(layout, np.minimum(cap, slots)[layout], rps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +116,11 @@ class _Sets:
     workloads: IntArray
 
 
-def _together(able: BoolArray, loaded: Loaded, asked: "_Asked") -> Iterator[_Sets]:
+def _together(able: BoolArray, loaded: Loaded) -> Iterator[_Sets]:
     """What points are looked for, of more than one workload; `able` [num_layouts, W] alone."""
     for members in np.unique(able[able.sum(axis=1) > 1], axis=0):
         layout, whole = np.flatnonzero((able == members).all(axis=1)), np.flatnonzero(members)
-        for some in [whole, *(_some_of(whole, loaded) if asked.limits else ())]:
+        for some in [whole, *_some_of(whole, loaded)]:
             yield _Sets(layout, np.tile(some, (len(layout), 1)))
 
 
@@ -277,9 +291,6 @@ class _Best:
         self._keep(rows, _whole(log_cap), rps(log_cap))
 
     def _best_share(self, rows: IntArray, capped: Capped) -> FloatArray:
-        if not self._asked.limits:
-            return np.ones(len(rows))
-
         def carried(log_share: FloatArray) -> FloatArray:
             return self._carried(rows, self._rates(rows, capped, np.exp(log_share)))
 
@@ -310,8 +321,6 @@ class _Best:
         """Returns the rates [num_rows, W] of the point on some layouts, as capped; 0 where a limit is missed."""
         running = capped.running(share)
         most_rps, alone_rps = capped.full_rps * self._asked.most_load, running.rps
-        if not self._asked.limits:
-            return np.minimum(alone_rps, most_rps)
         limits = [replace(limit, seconds=limit.seconds[rows]) for limit in self._limits]
         behaviour, own = at_worst(running, alone_rps), own_of(capped, self._asked.base_s)
         decay = np.zeros(len(share))

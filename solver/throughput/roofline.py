@@ -21,7 +21,7 @@ from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.corrected import CorrectedStages
 from sutler.solver.throughput.evidence import RateEvidence
 from sutler.solver.throughput.latency import FirstToken, first_token
-from sutler.solver.throughput.loaded import loaded_of
+from sutler.solver.throughput.loaded import GRID, loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.mixes import least_of, mixes_of, offered_shares
 from sutler.solver.throughput.operator_package import missing
@@ -140,7 +140,7 @@ class Roofline:
                 continue
             known = None if caps is None else caps[prepared.order[rows]]
             points = operating_points(
-                loaded_of(prepared, rows),
+                loaded_of(prepared, rows, grid=GRID if prepared.limits else GRID[:1]),
                 prepared.limits,
                 mixes,
                 offered,
