@@ -60,4 +60,6 @@ def most_columns(problem: Problem) -> int:
 
 def least_of(values: FloatArray, mixes: FloatArray) -> FloatArray:
     """Returns the least [num_layouts, V] over the workloads of each column; `values` [num_layouts, W]."""
+    if (np.count_nonzero(mixes, axis=1) == 1).all():
+        return values[:, mixes.argmax(axis=1)]
     return np.asarray(np.where(mixes > 0, values[:, None, :], np.inf).min(axis=2))

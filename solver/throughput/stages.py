@@ -33,13 +33,13 @@ ROOFLINE: Final = "roofline"
 EXPERT_PARALLEL_BAND: Final = 1.2
 # Chosen: no run with speculation is at hand, and how much is accepted hangs on what is written.
 SPECULATION_BAND: Final = 1.2
-BAND_BATCHES: Final = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], dtype=np.float64)
+BAND_BATCHES: Final = np.exp2(np.arange(11.0))
 
 
 def nearest_band_batch(batch: FloatArray | IntArray) -> IntArray:
     """Index into BAND_BATCHES, of `batch`'s shape."""
-    distance = np.abs(np.log2(np.maximum(batch, 1))[..., None] - np.log2(BAND_BATCHES))
-    return np.asarray(distance.argmin(axis=-1))
+    nearest = np.ceil(np.log2(np.maximum(batch, 1)) - 0.5)
+    return np.asarray(np.minimum(nearest, len(BAND_BATCHES) - 1).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
