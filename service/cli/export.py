@@ -9,7 +9,7 @@ import typer
 
 from sutler.service.cli.terminal.exits import guarded, say
 from sutler.service.cli.terminal.input import read_plan
-from sutler.service.cli.terminal.options import Output, PlanFile
+from sutler.service.cli.terminal.options import Arguments, Output, PlanFile
 from sutler.service.cli.terminal.output import check_target, write_or_print
 
 
@@ -26,13 +26,7 @@ def export(
     ],
     out: Output = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the first server on every machine.")] = 8000,
-    argument: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="For all servers besides, by vLLM's names: gpu_memory_utilization=0.85, enforce_eager=true.",
-        ),
-    ] = None,
+    argument: Arguments = None,
 ) -> None:
     """Say how to run a plan: command lines, containers, manifests, tasks or the router's weights.
 

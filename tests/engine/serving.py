@@ -32,9 +32,9 @@ _SETTINGS: Final = {
 }
 
 
-def environment(*first: Path) -> dict[str, str]:
-    """Of an engine; `first` on the path."""
-    path = os.pathsep.join([*map(str, first), str(ENGINE), os.environ["PATH"]])
+def environment() -> dict[str, str]:
+    """Of an engine, whose commands are the first on the path."""
+    path = os.pathsep.join([str(ENGINE), os.environ["PATH"]])
     return {**os.environ, **_SETTINGS, "PATH": path}
 
 
@@ -156,18 +156,14 @@ def offline_run(model: Path, folder: Path, *, count: int = 12) -> float:
     }
     plan, script = folder / "offline.json", folder / "offline.sh"
     sutler("offline", "plan", written(folder / "application.yaml", application), "--out", plan, folder=folder)
-    sutler("offline", "run-plan", plan, "-f", "sh", "--port", free_port(), "--out", script, folder=folder)
-    # run-plan has no place for arguments that a plan does not know: a `vllm` in front of the engine's adds them.
-    front = folder / "front"
-    front.mkdir()
-    (front / "vllm").write_text(f'#!/bin/sh\nexec {ENGINE}/vllm "$@" --load-format dummy --enforce-eager\n')
-    (front / "vllm").chmod(0o755)
+    words = ("offline", "run-plan", plan, "-f", "sh", "--port", free_port(), *ARGUMENTS, "--out", script)
+    sutler(*words, folder=folder)
     run, client = folder / "run", folder / "client.py"
     (script_of_client,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     client.write_text(script_of_client)
     prompts = "".join(json.dumps(" ".join(f"w{3 + at}" for at in range(prompt))) + "\n" for _ in range(count))
     with (folder / "offline.log").open("wb") as log:
-        process = subprocess.Popen(["bash", script, run], env=environment(front), stdout=log, stderr=log)
+        process = subprocess.Popen(["bash", script, run], env=environment(), stdout=log, stderr=log)
     try:
         until(lambda: (run / "models.json").exists() or process.poll() is not None)
         done = subprocess.run(

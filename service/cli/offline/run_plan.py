@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from sutler.service.cli.terminal.exits import guarded, say
-from sutler.service.cli.terminal.options import OfflinePlanFile, Output
+from sutler.service.cli.terminal.options import Arguments, OfflinePlanFile, Output
 from sutler.service.cli.terminal.output import check_target, json_bytes, write_or_print
 from sutler.service.documents.errors import DocumentError
 
@@ -26,6 +26,7 @@ def run_plan(
     port: Annotated[
         int, typer.Option("--port", min=1, max=65_535, help="First port of the servers of a host.")
     ] = 8000,
+    argument: Arguments = None,
     out: Output = None,
 ) -> None:
     """Say how to carry out an offline plan: which servers to start and to stop on which GPUs, step after step.
@@ -38,7 +39,7 @@ def run_plan(
     check_target(out)
     if host is not None and format == "json":
         raise DocumentError.of("--host", "goes with --format sh: the JSON has all hosts", value=host)
-    schedule = schedule_of(read_plan(plan), first_port=port)
+    schedule = schedule_of(read_plan(plan), first_port=port, arguments=argument or ())
     if format == "json":
         content = json_bytes(schedule.model_dump(mode="json", by_alias=True))
     else:

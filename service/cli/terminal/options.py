@@ -21,6 +21,14 @@ ApplicationFile = Annotated[
         metavar="APP", help="Application file, YAML or JSON (`sutler schema application`); - reads stdin."
     ),
 ]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--argument",
+        metavar="NAME=VALUE",
+        help="For all servers besides, by vLLM's names: gpu_memory_utilization=0.85, enforce_eager=true.",
+    ),
+]
 OfflinePlanFile = Annotated[
     Path, typer.Argument(help="Plan file (`sutler offline plan --json`); - reads standard input.")
 ]

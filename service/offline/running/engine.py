@@ -3,11 +3,12 @@
 Used by schedule.py. Flags are those of service/export/command.py, arguments those of solver/answer/engine_args.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Final
 
 from sutler.service.export.command import flag
+from sutler.service.export.layout import Value
 from sutler.service.offline.plan_schema import ApplicationModel, OfflinePlanDocument
 from sutler.solver.answer.engine_args import engine_args
 from sutler.solver.problem import ServedModel
@@ -22,9 +23,15 @@ _WHOLE: Final = ("bf16", "fp16")
 
 
 def serve_words(
-    plan: OfflinePlanDocument, model: ApplicationModel, *, tensor_parallel: int, port: int, is_alone: bool
+    plan: OfflinePlanDocument,
+    model: ApplicationModel,
+    *,
+    tensor_parallel: int,
+    port: int,
+    is_alone: bool,
+    further: Mapping[str, Value],
 ) -> tuple[str, ...]:
-    """`vllm serve ...`, unquoted. `is_alone`: no other host has to reach it."""
+    """`vllm serve ...`, unquoted. `is_alone`: no other host has to reach it. `further`: arguments besides."""
     has_bf16 = plan.hardware is None or plan.hardware.figures.supports_bf16
     precision = "fp16" if model.precision == "bf16" and not has_bf16 else model.precision
     served = ServedModel(loaded(model), None, precision, model.kv_precision, ())
@@ -35,6 +42,7 @@ def serve_words(
     arguments = {"served_model_name": model.name, **given, "max_model_len": LONGEST_CONTEXT, "port": port}
     if is_alone:
         arguments["host"] = LOOPBACK
+    arguments |= further
     words = ["vllm", "serve", loaded(model)]
     for name, value in arguments.items():
         if name not in ("model", "pipeline_parallel_size"):

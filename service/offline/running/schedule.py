@@ -12,6 +12,7 @@ from typing import Final
 from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem, short_repr
 from sutler.service.export.command import HEALTH_PATH, VLLM_VERSION
+from sutler.service.export.layout import Value, further_arguments
 from sutler.service.export.naming import dns_labels
 from sutler.service.export.result import NothingToRunError
 from sutler.service.offline.plan_schema import OfflinePlanDocument, PlacedReplica, SimulatedStage, StageModel
@@ -33,8 +34,11 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 Running = dict[str, ScheduledStart]
 
 
-def schedule_of(plan: OfflinePlanDocument, *, first_port: int = FIRST_PORT) -> OfflineScheduleDocument:
-    """The schedule of a plan; ports are counted from `first_port` on every host.
+def schedule_of(
+    plan: OfflinePlanDocument, *, first_port: int = FIRST_PORT, arguments: Iterable[str] = ()
+) -> OfflineScheduleDocument:
+    """The schedule of a plan; ports are counted from `first_port` on every host. `arguments`: of all servers besides,
+    as NAME=VALUE by vLLM's names.
 
     Raises NothingToRunError for a plan without stages, DocumentError for one that contradicts itself.
     """
@@ -52,7 +56,7 @@ def schedule_of(plan: OfflinePlanDocument, *, first_port: int = FIRST_PORT) -> O
         models=tuple(
             ScheduleModel(model=model.name, file=files[model.name], requests=model.requests) for model in plan.models
         ),
-        replicas=tuple(_replicas(plan, files, first_port)),
+        replicas=tuple(_replicas(plan, files, first_port, further_arguments(arguments))),
         steps=tuple(_steps(plan, running)),
         warnings=(*engine_warnings(plan), *plan.warnings),
     )
@@ -92,7 +96,9 @@ def _hosts(plan: OfflinePlanDocument, running: Iterable[Running]) -> Iterator[Sc
         )
 
 
-def _replicas(plan: OfflinePlanDocument, files: Mapping[str, str], first_port: int) -> Iterator[ScheduleReplica]:
+def _replicas(
+    plan: OfflinePlanDocument, files: Mapping[str, str], first_port: int, further: Mapping[str, Value]
+) -> Iterator[ScheduleReplica]:
     """Yields replicas in the order of their first use; one that changes its host is a replica on each."""
     models = {model.name: model for model in plan.models}
     waits_s = _longest_waits_s(plan)
@@ -108,7 +114,9 @@ def _replicas(plan: OfflinePlanDocument, files: Mapping[str, str], first_port: i
             host=host,
             tensor_parallel=degree,
             port=port,
-            command=serve_words(plan, models[name], tensor_parallel=degree, port=port, is_alone=is_alone),
+            command=serve_words(
+                plan, models[name], tensor_parallel=degree, port=port, is_alone=is_alone, further=further
+            ),
             health_url=f"http://{LOOPBACK}:{port}{HEALTH_PATH}",
             health_limit_s=start_up_limit_s(wait_s),
         )

@@ -58,6 +58,14 @@ def test_no_gpu_is_used_twice_at_a_time_and_no_port_of_a_host_at_all() -> None:
     assert sorted(ports) == [(0, port) for port in range(9000, 9000 + len(ports))]
 
 
+def test_arguments_besides_are_of_every_server_and_not_those_that_the_plan_decides() -> None:
+    schedule = schedule_of(a_plan(*THREE_STEPS), arguments=["enforce-eager=true", "gpu_memory_utilization=0.8"])
+    for replica in schedule.replicas:
+        assert replica.command[-3:] == ("--enforce-eager", "--gpu-memory-utilization", "0.8")
+    with pytest.raises(DocumentError, match="is what the plan decides"):
+        schedule_of(a_plan(*THREE_STEPS), arguments=["max_num_seqs=1"])
+
+
 def test_a_step_ends_with_the_models_that_finish_in_the_plan_or_at_a_count_of_requests() -> None:
     first, second, third = schedule_of(a_plan(*THREE_STEPS)).steps
     assert (first.ends.expected, first.ends.until) == (("b",), None)
