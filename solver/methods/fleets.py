@@ -19,7 +19,6 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.relaxation import most_lam
 
 RELAXED_CLOSE = 1e-5  # of lam, well below any gap that is asked for
-LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
 
 
 def bounds_of(search: Search) -> FleetBounds:

@@ -10,8 +10,8 @@ import numpy as np
 
 from sutler.solver.arrays import IntArray
 from sutler.solver.methods import with_routing
-from sutler.solver.methods.fleets import LEAST_RELAXED, RELAXED_CLOSE, adopt, bounds_of, cut_between
-from sutler.solver.methods.search import INCUMBENT_COLUMNS, QUICK_GAP, QUICK_NODES, Search, promising
+from sutler.solver.methods.fleets import RELAXED_CLOSE, adopt, bounds_of, cut_between
+from sutler.solver.methods.search import INCUMBENT_COLUMNS, LEAST_RELAXED, QUICK_GAP, QUICK_NODES, Search, promising
 from sutler.solver.polytope.fleet_bounds import FleetBounds
 from sutler.solver.polytope.linear import solve_lp, solve_milp
 from sutler.solver.polytope.relaxation import most_lam, solve_relaxation

@@ -13,8 +13,8 @@ from scipy.sparse import csr_array, vstack
 
 from sutler.solver import tree
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.methods.fleets import LEAST_RELAXED, RELAXED_CLOSE, adopt, bounds_of, cut_between
-from sutler.solver.methods.search import CUTOFF_SHARE, ROUNDING, Search, promising
+from sutler.solver.methods.fleets import RELAXED_CLOSE, adopt, bounds_of, cut_between
+from sutler.solver.methods.search import CUTOFF_SHARE, LEAST_RELAXED, ROUNDING, Search, promising
 from sutler.solver.polytope.column_generation import FleetRow
 from sutler.solver.polytope.linear import LinearProgram
 from sutler.solver.polytope.relaxation import most_lam

@@ -28,6 +28,7 @@ INCUMBENT_COLUMNS = 60
 COLUMNS_PER_MODEL = 12
 QUICK_NODES, QUICK_GAP = 20, 0.005  # what alternatives are good for: to tell half a percent
 CUTOFF_SHARE = 0.8  # of the allowed gap: the nearer to 1, the fewer survivors; the rest is for HiGHS's tolerances
+LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
 ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
 _COLUMNS_PER_WIDEST = 3  # for so many columns one more that serves the most workloads on its kind of machines
 

@@ -6,7 +6,7 @@ Flow: exact.minimise -> improve, improve_nearby, prove (here) -> a better plan, 
 import numpy as np
 
 from sutler.solver.arrays import IntArray
-from sutler.solver.methods.search import Search, promising, smallest
+from sutler.solver.methods.search import LEAST_RELAXED, Search, promising, smallest
 from sutler.solver.polytope.linear import MilpSolution, solve_milp
 from sutler.solver.polytope.milp import Milp, build_milp
 from sutler.solver.polytope.relaxation import most_lam
@@ -19,7 +19,6 @@ _ROUTED_COLUMNS = 400  # as many as a single MILP takes
 _ROUTED_GAP = 0.02  # with more still open the routing is worth its columns
 _ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
-_LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
 
 
 def improve(search: Search, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
@@ -36,7 +35,7 @@ def improve_nearby(search: Search, node_limit: int) -> None:
     while not search.closed() and search.seconds_left() > 0 and search.value < before:
         before = search.value
         used = np.zeros(int(kinds.max()) + 1, dtype=np.bool_)
-        used[kinds[search.relaxation.load > _LEAST_RELAXED]] = True
+        used[kinds[search.relaxation.load > LEAST_RELAXED]] = True
         if search.incumbent is not None:
             used[kinds[search.incumbent.candidate]] = True
         near = [

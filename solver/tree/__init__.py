@@ -39,14 +39,12 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """bound: no plan is below it; inf: there is none. has_ended: all that is below the cutoff was searched, so that
-    the bound is the cutoff itself. nodes, problems: branched on, and linear programs solved. root_bound: before any
-    branching."""
+    the bound is the cutoff itself. nodes, problems: branched on, and linear programs solved."""
 
     bound: float
     has_ended: bool
     nodes: int
     problems: int
-    root_bound: float
 
 
 def search(
@@ -96,4 +94,4 @@ def search(
         told,
         goes_on,
     )
-    return Outcome(found.bound, found.has_ended, found.nodes, found.problems, found.root_bound)
+    return Outcome(found.bound, found.has_ended, found.nodes, found.problems)

@@ -14,7 +14,6 @@ class Outcome:
     has_ended: bool
     nodes: int
     problems: int
-    root_bound: float
 
 def search(
     cost: FloatArray,

@@ -79,7 +79,6 @@ PYBIND11_MODULE(_tree, module) {
         .def_readonly("bound", &sutler::Outcome::bound)
         .def_readonly("has_ended", &sutler::Outcome::has_ended)
         .def_readonly("nodes", &sutler::Outcome::nodes)
-        .def_readonly("problems", &sutler::Outcome::problems)
-        .def_readonly("root_bound", &sutler::Outcome::root_bound);
+        .def_readonly("problems", &sutler::Outcome::problems);
     module.def("search", &search);
 }

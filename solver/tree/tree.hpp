@@ -41,7 +41,6 @@ struct Outcome {
     double bound = -INFINITE;  // of all plans; infinite: there is none
     bool has_ended = false;    // by its gap, not by a limit
     std::int64_t nodes = 0, problems = 0;
-    double root_bound = -INFINITE;
 };
 
 class Tree {
@@ -71,10 +70,9 @@ class Tree {
         for (std::size_t r = 0; r < num_given_; ++r) root.tableau.add_row(r);
         if (settle(root, MOST_PIVOTS)) {
             cut_root(root);
-            outcome_.root_bound = root.bound;
             push(std::move(root));
         }
-        while (!open_.empty() && open_.front().bound < cutoff_ && !is_over()) dive(pop());
+        while (!open_.empty() && open_.front().bound < cutoff_ && !is_over(open_.front().bound)) dive(pop());
         double least = std::min(cutoff_, least_leaf_);
         for (const Node& node : open_) least = std::min(least, node.bound);
         outcome_.has_ended = least >= cutoff_;
@@ -136,11 +134,12 @@ class Tree {
         return node;
     }
 
-    bool is_over() {
+    // `least`: the bound of the node that comes next.
+    bool is_over(double least) {
         if (outcome_.nodes >= options_.most_nodes) is_stopped_ = true;
         if (!is_stopped_ && outcome_.problems >= asked_ + ASKED_EVERY) {
             asked_ = outcome_.problems;
-            is_stopped_ = !goes_on_(open_.empty() ? outcome_.root_bound : open_.front().bound, outcome_.nodes);
+            is_stopped_ = !goes_on_(open_.empty() ? least : std::min(least, open_.front().bound), outcome_.nodes);
         }
         return is_stopped_;
     }
@@ -148,7 +147,7 @@ class Tree {
     // From a node down to where nothing is left; the other children wait.
     void dive(Node node) {
         for (;;) {
-            if (is_over()) return push(std::move(node));
+            if (is_over(node.bound)) return push(std::move(node));
             if (!settle(node, MOST_PIVOTS)) return;
             ++outcome_.nodes;
             std::vector<Branching> choices = fractional(node);
