@@ -136,8 +136,12 @@ def _single_offers() -> list[Case]:
 
 def _twelve_models() -> list[Case]:
     return [
-        Case("d", f"12 models, {budget} $/h", "twelve_models", (("seed", 0), ("budget_usd_per_hour", float(budget))))
-        for budget in (150, 300, 600, 1500)
+        Case("d", f"12 models, {amount} {unit}", "twelve_models", (("seed", 0), (name, float(amount))))
+        for name, unit, amounts in (
+            ("budget_usd_per_hour", "$/h", (150, 300, 600, 1500)),
+            ("rate_rps", "req/s", (30, 100, 300)),
+        )
+        for amount in amounts
     ]
 
 

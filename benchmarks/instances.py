@@ -151,8 +151,9 @@ def single_offers(*, seed: int, budget_usd_per_hour: float, slices: bool, offers
     )
 
 
-def twelve_models(*, seed: int, budget_usd_per_hour: float) -> Problem:
-    """Twelve models on five networked sites and 250 single hosts."""
+def twelve_models(*, seed: int, budget_usd_per_hour: float | None = None, rate_rps: float = 1.0) -> Problem:
+    """Twelve models on five networked sites and 250 single hosts: the most for a budget; without one, so many
+    requests/s for the least."""
     draw = np.random.default_rng(seed)
     slugs = tuple(MARKET_PRICES_USD_PER_HOUR)
     offers = _hosts(draw, 250, slices=False)
@@ -175,11 +176,11 @@ def twelve_models(*, seed: int, budget_usd_per_hour: float) -> Problem:
             )
     shares = draw.dirichlet(np.full(len(TWELVE_MODELS), 2.0))
     models = tuple(
-        served(name, trace=int(draw.integers(1, 4)), rate_rps=float(share), precision=precision)
+        served(name, trace=int(draw.integers(1, 4)), rate_rps=rate_rps * float(share), precision=precision)
         for (name, precision), share in zip(TWELVE_MODELS, shares, strict=True)
     )
     return Problem(
-        objective=Objective("max_throughput"),
+        objective=Objective("min_cost" if budget_usd_per_hour is None else "max_throughput"),
         models=models,
         offers=tuple(offers),
         gpus=load_gpus(),

@@ -15,12 +15,13 @@ Everything is minimised; throughput is minimised as -lam.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from sutler.solver.arrays import IntArray
 from sutler.solver.candidates.enumerate import kv_network
-from sutler.solver.methods import fleets_by_milp, fleets_by_tree, with_routing
+from sutler.solver.methods import fleets_by_milp, fleets_by_tree, models_apart, with_routing
 from sutler.solver.methods.fleets import bounds_of
 from sutler.solver.methods.search import (
     INCUMBENT_COLUMNS,
@@ -48,6 +49,8 @@ _NETWORKS_TRIED = 2  # each takes a MILP, and the second is for a first that mis
 _ONE_NETWORK_COLUMNS = 80  # between those of the first MILP and those for mixes: prefill and decode need both
 
 _ONE_MILP = 400  # candidates, or survivors, that a single MILP may as well have all of, without steps before it
+_PART_OF_GAP = 0.5  # what the models of a search may each leave open
+_PART_NODES = 400  # of one model's tree, of which there are hundreds
 _NEEDED_ROUNDS = 3  # of lower rates and closer relaxations: each gains less than the one before
 
 
@@ -60,23 +63,59 @@ def minimise(
     node_limit: int | None = None,
     report: Report = untold,
     start: Allocation | None = None,
+    before: SearchOutcome | None = None,
+    is_part: bool = False,
 ) -> SearchOutcome:
-    """Minimise a goal to a relative gap, or as far as time and nodes allow. `start`: known to be feasible."""
-    relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate)
+    """Minimise a goal to a relative gap, or as far as time and nodes allow.
+
+    `start`: known to be feasible; `before`: of the same polytope and load, at other costs; `is_part`: of a search of
+    several models, for which the gap is good enough.
+    """
+    columns = None if before is None else before.relaxation.columns
+    relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate, columns=columns)
     if not np.isfinite(relaxation.objective):
         return SearchOutcome(None, np.inf, np.inf, True, relaxation)
     stated, (polytope, relaxation) = relaxation, as_busy_as_needed(polytope, goal, relaxation)
     if not np.isfinite(relaxation.objective):
         return SearchOutcome(None, np.inf, np.inf, True, stated)
     report("relaxation", np.nan, relaxation.bound)
-    search = Search(polytope, goal, relaxation, relative_gap, seconds_left, report, start)
-    if _is_by_tree(polytope):
+    if before is not None:
+        relaxation = replace(relaxation, cuts=before.relaxation.cuts)
+    search = Search(polytope, goal, relaxation, relative_gap, seconds_left, report, start, is_part=is_part)
+    by_tree = _is_by_tree(polytope)
+    if by_tree:
         fleets_by_tree.prove(search, node_limit)
+    elif node_limit is None and len(polytope.candidates) > _ONE_MILP and models_apart.is_possible(polytope):
+        models_apart.prove(search, partial(_one_of_several, relative_gap, seconds_left))
+    if is_part and by_tree:
+        return search.outcome()
     if search.is_open() and polytope.problem.keeps_reserve:
         fleets_by_milp.prove(search, node_limit)
     elif search.is_open():
         _with_routing(search, node_limit)
     return replace(search.outcome(), stated=stated)
+
+
+def _one_of_several(
+    relative_gap: float,
+    seconds_left: SecondsLeft,
+    part: Polytope,
+    goal: Goal,
+    start: Allocation | None,
+    before: SearchOutcome | None,
+) -> SearchOutcome:
+    """One model's part of a search that ends at this gap."""
+    gap = _PART_OF_GAP * relative_gap
+    return minimise(
+        part,
+        goal,
+        relative_gap=gap,
+        seconds_left=seconds_left,
+        node_limit=_PART_NODES,
+        start=start,
+        before=before,
+        is_part=True,
+    )
 
 
 def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) -> tuple[Polytope, Relaxation]:

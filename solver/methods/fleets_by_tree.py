@@ -54,6 +54,8 @@ def prove(search: Search, node_limit: int | None) -> None:
         trees.search(np.intersect1d(few, left), _NODES, covers_all=False)
     if not search.closed() and search.seconds_left() > 0:
         trees.search(search.survivors()[0], node_limit or _MOST_NODES, covers_all=True)
+    if search.is_part:
+        return
     near_best = search.survivors(_EXACT_GAP)[0]
     if search.closed() and len(near_best) <= _EXACT_COLUMNS and search.seconds_left() > 0:
         trees.search(
@@ -107,6 +109,7 @@ class _Trees:
         if covers_all:
             search.bound = max(search.bound, min(found.bound, cutoff))
             search.exhausted = search.exhausted or found.has_ended
+        search.relaxation = replace(search.relaxation, cuts=tuple(bounds.rows))
         search.report("tree", search.value, max(search.bound, search.relaxation.bound))
 
     def _program(self, chosen: IntArray) -> LinearProgram:

@@ -72,6 +72,7 @@ class Search:
     value: float = np.inf
     bound: float = -np.inf
     exhausted: bool = False  # the last search ran to its end
+    is_part: bool = False  # of a larger search, for which its gap is good enough
     claimed: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # the last fleet of a MILP
 
     def __post_init__(self) -> None:

@@ -106,8 +106,6 @@ def test_what_is_too_large_for_its_memory_ends_the_process_and_the_next_question
 
 
 def test_a_fork_server_that_hangs_costs_no_question_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_server, "ANSWER_S", 0.5)
-
     async def scene(server: ForkServer) -> None:
         process = AnsweringProcess(server, REQUEST)
         assert await process.answer("one", limit_s=60) == ("answer", "ONE")
@@ -115,8 +113,10 @@ def test_a_fork_server_that_hangs_costs_no_question_its_time(monkeypatch: pytest
         assert server._process is not None
         server._process.send_signal(signal.SIGSTOP)
         assert not await server.answers(within_s=0.1)
-        with pytest.raises(NoProcessError, match="has not answered"):
-            await process.answer("two", limit_s=0.1)
+        with monkeypatch.context() as patch:
+            patch.setattr(fork_server, "ANSWER_S", 0.5)
+            with pytest.raises(NoProcessError, match="has not answered"):
+                await process.answer("two", limit_s=0.1)
         assert await process.answer("three", limit_s=60) == ("answer", "THREE")
         assert await server.answers(within_s=60)
         await process.stop()

@@ -138,10 +138,11 @@ def test_the_demo_shows_pages_until_it_is_stopped_and_leaves_nothing_behind(
         page = requests.get(f"http://127.0.0.1:{port}/", timeout=60)
         assert page.url.endswith("/ui")
         assert all(name in page.text for name in ("chat", "code", "no-money"))
-    finally:
         serve = [child for child in psutil.Process(process.pid).children(recursive=True) if child.is_running()]
+    finally:
         process.send_signal(stop)
-        assert process.wait(PATIENCE_S) == 0
+        process.wait(PATIENCE_S)
+    assert process.returncode == 0, said.read_text()
     assert "stopped" in said.read_text()
     assert [child for child in serve if child.is_running()] == []
     assert list(tmp_path.glob("sutler-*")) == []

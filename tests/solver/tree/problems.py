@@ -54,7 +54,7 @@ def divisible(problem: Problem, seed: int) -> Problem:
         )
 
     offers = tuple(of(number, offer) for number, offer in enumerate(problem.offers))
-    options = SolveOptions(relative_gap=GAP, tolerance_fraction=GAP, alternatives=False, time_limit_s=60.0)
+    options = SolveOptions(relative_gap=GAP, tolerance_fraction=GAP, alternatives=False, time_limit_s=600.0)
     return replace(problem, offers=offers, options=options)
 
 

@@ -1,0 +1,144 @@
+"""Models that are searched apart: what is proven of them holds, their plans are plans, and both are found."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from sutler.solver import solve
+from sutler.solver.answer.routing import route
+from sutler.solver.arrays import IntArray
+from sutler.solver.methods import exact, models_apart
+from sutler.solver.methods.search import Search
+from sutler.solver.plan import Plan
+from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.one_model import of_one_model
+from sutler.solver.polytope.preparation import prepare
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Limits, ObjectiveKind, Problem, Resilience, SolveOptions
+from sutler.solver.verify import verify
+from tests.builders import (
+    a_model,
+    a_problem,
+    an_offer,
+    measured,
+    random_estimated_problem,
+    random_problem,
+    random_roles_problem,
+)
+from tests.looped import for_each
+
+GAP: Final = 1e-6
+OBJECTIVES: tuple[ObjectiveKind, ...] = ("max_throughput", "min_cost", "min_power")
+FAMILIES: Final[dict[str, Callable[[int, ObjectiveKind], Problem]]] = {
+    "measured": random_problem,
+    "roles": random_roles_problem,
+    "estimated": random_estimated_problem,
+}
+
+
+def of_family(family: str, seed: int) -> Problem:
+    options = SolveOptions(relative_gap=GAP, tolerance_fraction=GAP, alternatives=False, time_limit_s=600.0)
+    return replace(FAMILIES[family](seed, OBJECTIVES[seed % len(OBJECTIVES)]), options=options)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
+    """Models are searched apart however small the problem, and however little it brings; the searches as they were
+    left."""
+    left: list[Search] = []
+    prove = models_apart.prove
+
+    def noted(search: Search, solve_one: models_apart.SolveOne) -> None:
+        prove(search, solve_one)
+        left.append(replace(search))
+
+    monkeypatch.setattr(exact, "_ONE_MILP", 0)
+    monkeypatch.setattr(models_apart, "_WORTH", -np.inf)
+    monkeypatch.setattr(models_apart, "prove", noted)
+    return left
+
+
+def in_one(problem: Problem) -> Plan:
+    """By searches over all models together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models_apart, "is_possible", lambda polytope: False)
+        return solve(problem)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@for_each("seed", range(1, 41), quick=8)
+def test_values_are_those_of_a_search_over_all_models_and_bounds_hold(
+    family: str, seed: int, always: list[Search]
+) -> None:
+    problem = of_family(family, seed)
+    if len(problem.models) == 1:
+        return
+    ours, theirs = solve(problem), in_one(problem)
+    assert (ours.value is None) == (theirs.value is None)
+    if ours.value is None or theirs.value is None or ours.bound is None:
+        return
+    assert ours.value == pytest.approx(theirs.value, rel=3 * GAP)
+    sign = 1 if problem.objective.maximises_rate else -1
+    assert sign * (theirs.value - ours.bound) <= 3 * GAP * abs(theirs.value)
+    assert not verify(problem, ours)
+
+
+def test_whole_replicas_bound_more_than_the_relaxation_and_plans_are_found(always: list[Search]) -> None:
+    for seed in range(1, 31):
+        solve(of_family("measured", seed))
+    assert len(always) > 5
+    assert any(search.bound > search.relaxation.bound + 1e-3 * abs(search.relaxation.bound) for search in always)
+    assert any(search.incumbent is not None for search in always)
+
+
+def of_two_models(**others: Any) -> Problem:
+    given: dict[str, Any] = {"budget_usd_per_hour": 10.0, **others}
+    return a_problem(
+        models=[a_model(name="chat"), a_model(name="code")],
+        rows=[measured("a", {"w1": 2.0}, "chat"), measured("b:2", {"w1": 3.0}, "code")],
+        offers=[an_offer("a", 1, available=3, provider="one"), an_offer("b", 2, available=2)],
+        **given,
+    )
+
+
+@for_each("seed", range(1, 31))
+def test_a_fleet_carries_what_its_models_carry_apart(seed: int) -> None:
+    polytope = prepare(random_problem(seed))
+    draw = np.random.default_rng(seed)
+    if not len(polytope.candidates):
+        return
+    chosen = np.sort(draw.choice(len(polytope.candidates), size=min(6, len(polytope.candidates)), replace=False))
+    replicas = draw.integers(1, 4, size=len(chosen))
+
+    def carried(part: Polytope, candidate: IntArray, many: IntArray) -> float:
+        share = np.zeros((len(candidate), part.rate.shape[1]))
+        return route(part, Allocation(candidate, many, share, np.zeros(0, dtype=np.int64), 0.0)).lam
+
+    apart = []
+    for model in range(len(polytope.problem.models)):
+        part, rows = of_one_model(polytope, model)
+        own = np.isin(chosen, rows)
+        apart.append(carried(part, np.searchsorted(rows, chosen[own]), replicas[own]))
+    assert carried(polytope, chosen, replicas) == pytest.approx(min(apart))
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_possible"),
+    [
+        ({}, True),
+        ({"objective": "min_cost", "budget_usd_per_hour": None}, True),
+        ({"budget_usd_per_hour": None}, False),
+        ({"limits": Limits(max_share_per_provider_fraction=0.6)}, False),
+        ({"resilience": Resilience(("provider",), 0.5)}, False),
+    ],
+)
+def test_models_are_apart_where_they_meet_in_resources_alone(changes: dict[str, Any], is_possible: bool) -> None:
+    assert models_apart.is_possible(prepare(of_two_models(**changes))) == is_possible
+
+
+def test_one_model_is_not_searched_apart() -> None:
+    problem = of_two_models()
+    assert not models_apart.is_possible(prepare(replace(problem, models=problem.models[:1])))
