@@ -29,7 +29,7 @@ _COLUMNS: Final[tuple[tuple[str, int, Callable[[Result], str]], ...]] = (
     ("work", 4, lambda r: f"{r['workloads']}"),
     ("mod", 3, lambda r: f"{r['models']}"),
     ("offers", 6, lambda r: f"{r['offers']}"),
-    ("req/s", 10, lambda r: _number(r["value"], "10.4f")),
+    ("value", 10, lambda r: _number(r["value"], "10.4f")),
     ("bound", 10, lambda r: _number(r["bound"], "10.4f")),
     ("gap %", 6, lambda r: _percent(r["relative_gap"])),
     ("cand. s", 7, lambda r: f"{r['candidates_seconds']:.2f}"),
@@ -45,7 +45,7 @@ _BASELINES: Final[tuple[Solver, ...]] = ("binary_search", "plain")
 _ROUNDING: Final = 1e-6  # of HiGHS, whose tolerances are of this order
 _LEGEND: Final = """\
 Every row is one process and the first solve in it, with 1 thread, alternatives off, to a gap of 0.1 %.
-cand.    candidates after the memory check and dominance      req/s, bound   the plan's throughput, what is proven
+cand.    candidates after the memory check and dominance      value, bound   the plan's requests/s (of req/s: its $/h), what is proven
 cand. s  supply, enumeration, rates, dominance, polytope      solve s        first objective: bound, incumbent, proof
 finish   seconds of the cheapest plan at that throughput      plan s         routing, packing, verification
 total s  wall clock, CPU s: processor time of the same        MB             peak memory of the process"""
