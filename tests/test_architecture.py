@@ -41,7 +41,7 @@ FLOORS = {
         ("errors", "logs", "outgoing"),
         ("documents", "settings"),
         ("db", "fork_server", "translation", "wording"),
-        ("answering", "export"),
+        ("answering", "backup", "export"),
         ("comparing", "simulation", "web"),
         ("auth",),
         ("profiles", "webhooks"),

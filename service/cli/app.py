@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sutler.service.cli.backup import backup, restore
 from sutler.service.cli.calibrate import calibrate
 from sutler.service.cli.catalog import catalog
 from sutler.service.cli.compare import compare
@@ -48,6 +49,8 @@ app.command(short_help="Print the JSON Schema of a document.")(schema)
 app.command(short_help="Replay a plan on a trace: latencies, goodput, load.")(simulate)
 app.command(short_help="Say how to run a plan: vLLM, compose, Kubernetes, SkyPilot.")(export)
 app.command(short_help="Answer over HTTP, poll the clouds, make plans.")(serve)
+app.command(short_help="Write the whole store into a file, also while the service runs.")(backup)
+app.command(short_help="Put a backup into an empty database.")(restore)
 app.command(short_help="List the GPUs or the models that a problem can name.")(catalog)
 app.add_typer(market, name="market", short_help="Poll clouds, list what is for rent now, then and over time.")
 app.add_typer(offline, name="offline", short_help="Plan applications of several models over a pile of requests.")

@@ -5,7 +5,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from sutler.service.db.engine import open_engine, translated
 from sutler.service.db.errors import SchemaError
@@ -42,13 +42,31 @@ def downgrade(engine: Engine, to: str) -> None:
 
 def _run(engine: Engine, direction: str, to: str) -> None:
     with translated(), engine.begin() as connection:
-        for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
-            connection.execute(text(f"SET LOCAL {limit} = 0"))  # tables may be large
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
-        settings = config()
-        settings.attributes["connection"] = connection
-        try:
-            getattr(command, direction)(settings, to)
-        except CommandError as error:
-            detail = f"the tables cannot be brought to {to}: {error}; this sutler may be older than the database"
-            raise SchemaError(detail) from error
+        hold_still(connection)
+        _go(connection, direction, to)
+
+
+def hold_still(connection: Connection, *, shared: bool = False) -> None:
+    """From now until the end of this transaction nobody else changes the tables; it may take as long as it takes.
+
+    `shared`: several may want that at once who change none themselves.
+    """
+    for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+        connection.execute(text(f"SET LOCAL {limit} = 0"))  # tables may be large
+    lock = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    connection.execute(text(f"SELECT {lock}(:key)"), {"key": UPGRADE_LOCK})
+
+
+def bring_to(connection: Connection, to: str) -> None:
+    """Brings the tables to a newer version, in a transaction that holds them still. Raises SchemaError."""
+    _go(connection, "upgrade", to)
+
+
+def _go(connection: Connection, direction: str, to: str) -> None:
+    settings = config()
+    settings.attributes["connection"] = connection
+    try:
+        getattr(command, direction)(settings, to)
+    except CommandError as error:
+        detail = f"the tables cannot be brought to {to}: {error}; this sutler may be older than the database"
+        raise SchemaError(detail) from error

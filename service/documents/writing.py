@@ -1,8 +1,10 @@
 """Writes files so that readers never see a part of one."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sutler.service.documents.errors import OutputError
 
@@ -13,14 +15,24 @@ def write_file(path: Path, content: bytes) -> None:
     if target.exists() and not target.is_file():  # a device or pipe cannot be replaced
         target.write_bytes(content)
         return
+    with replacing(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file beside this one, which takes its place once it is written, or is gone. Raises OutputError."""
+    target = path.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with draft.open("xb") as stream:
-            stream.write(content)
+        with open(draft, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(target)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             draft.unlink()
-        raise OutputError(path, (error.strerror or str(error)).lower(), "choose another path") from error
+        if isinstance(error, OSError):
+            raise OutputError(path, (error.strerror or str(error)).lower(), "choose another path") from error
+        raise

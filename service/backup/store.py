@@ -1,0 +1,131 @@
+"""From a store to a file while the service runs, and from a file to an empty store: each in one transaction."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from zipfile import ZipFile
+
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine, text
+
+from sutler.service.backup import tables
+from sutler.service.backup.errors import BackupError
+from sutler.service.backup.file import MANIFEST, Manifest, Table, adding, new_file, whole_file
+from sutler.service.db.engine import connected, transaction
+from sutler.service.db.store import HEAD, schema_version
+from sutler.service.db.upgrade import bring_to, config, hold_still
+from sutler.solver.version import VERSION
+
+Tell = Callable[[str], None]
+"""Is told in words how far it is."""
+MOST_NAMED = 6  # chosen: of the tables that hold rows; an error is to be read
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was restored, and at which version the tables are now."""
+
+    manifest: Manifest
+    tables_version: str
+
+
+def back_up(engine: Engine, path: Path, tell: Tell) -> Manifest:
+    """Writes all rows as of one instant, whoever changes some meanwhile. Raises BackupError, OutputError,
+    DatabaseError."""
+    with transaction(engine) as still, connected(engine, isolation_level="REPEATABLE READ") as connection:
+        hold_still(still, shared=True)  # before the other one's first question, which decides what it sees
+        version = schema_version(engine)
+        if version is None:
+            raise BackupError("the database has no tables of sutler", "name the store that is to be backed up")
+        tables.write_as_anywhere(connection)
+        taken_at: datetime = connection.execute(text("SELECT now()")).scalar_one()
+        there = tables.found(connection)
+        with new_file(path) as archive:
+            copied = tuple(_copied(connection, archive, table, taken_at, tell) for table in there)
+            manifest = Manifest(
+                sutler_version=VERSION,
+                tables_version=version,
+                taken_at=taken_at.astimezone(UTC),
+                tables=copied,
+                sequences=tables.sequences(connection, there),
+            )
+            with adding(archive, MANIFEST, taken_at) as stream:
+                stream.write(f"{manifest.model_dump_json(indent=2)}\n".encode())
+    return manifest
+
+
+def restore(engine: Engine, path: Path, *, is_forced: bool, tell: Tell) -> Restored:
+    """Has the store hold what the file does, its tables brought up to date; or, on any error, what it held before.
+
+    `is_forced`: in place of the rows that there are, and while others are at work. Raises BackupError,
+    DatabaseError.
+    """
+    tell(f"checking {path}")
+    with whole_file(path) as (manifest, archive):
+        _check_version(path, manifest)
+        with transaction(engine) as connection:
+            hold_still(connection)
+            there = tables.found(connection)
+            if not is_forced:
+                _check_store(connection, there)
+            tables.drop(connection, there)
+            bring_to(connection, manifest.tables_version)
+            made = tables.found(connection)
+            _check_tables(path, manifest, archive, made)
+            tables.empty(connection, made)
+            for table in manifest.tables:
+                _restore(connection, archive, table, tell)
+            tables.set_sequences(connection, manifest.sequences)
+            tell("bringing the tables up to date")
+            bring_to(connection, "head")
+    return Restored(manifest, HEAD)
+
+
+def _copied(connection: Connection, archive: ZipFile, found: tables.Found, at: datetime, tell: Tell) -> Table:
+    table = Table(schema_name=found.schema_name, name=found.name, columns=found.columns, rows=0, bytes=0)
+    with adding(archive, table.member, at) as stream:
+        rows, length = tables.copy_out(connection, found, stream, _progress(table, tell))
+    return table.model_copy(update={"rows": rows, "bytes": length})
+
+
+def _restore(connection: Connection, archive: ZipFile, table: Table, tell: Tell) -> None:
+    with archive.open(table.member) as stream:
+        told = _progress(table, tell)
+        tables.copy_in(connection, table.schema_name, table.name, table.columns, stream, told)  # type: ignore[arg-type]
+
+
+def _progress(table: Table, tell: Tell) -> tables.Told:
+    tell(table.name)
+    return lambda length: tell(f"{table.name}: {length / 1e6:,.0f} MB")
+
+
+def _check_version(path: Path, manifest: Manifest) -> None:
+    try:
+        ScriptDirectory.from_config(config()).get_revision(manifest.tables_version)
+    except CommandError:
+        made = f"tables of version {manifest.tables_version}, made by sutler {manifest.sutler_version}"
+        reason = f"{path}: holds {made}; this one knows them up to {HEAD}"
+        raise BackupError(reason, "install that version of sutler, or a newer one") from None
+
+
+def _check_store(connection: Connection, there: Sequence[tables.Found]) -> None:
+    if at_work := tables.others_at_work(connection):
+        remedy = "stop all roles and commands, or restore with --force and start them again afterwards"
+        raise BackupError(f"the store is in use by {', '.join(at_work)}", remedy)
+    if rows := tables.rows_held(connection, there):
+        most = sorted(rows, key=lambda name: -rows[name])
+        named = ", ".join(f"{name} {rows[name]:,}" for name in most[:MOST_NAMED])
+        more = f" and {len(most) - MOST_NAMED} more" if len(most) > MOST_NAMED else ""
+        remedy = "back it up and restore with --force, which replaces all of them, or name an empty database"
+        raise BackupError(f"the store is not empty: it holds rows ({named}{more})", remedy)
+
+
+def _check_tables(path: Path, manifest: Manifest, archive: ZipFile, made: Sequence[tables.Found]) -> None:
+    columns = {table.path: {*table.columns} for table in made}
+    given = {table.path: {*table.columns} for table in manifest.tables}
+    is_whole = {table.member for table in manifest.tables} <= {*archive.namelist()}
+    if not is_whole or given.keys() != columns.keys() or any(given[name] - columns[name] for name in given):
+        reason = f"{path}: its tables are not those of version {manifest.tables_version}"
+        raise BackupError(reason, "restore it with the sutler that wrote it")
