@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from os import SEEK_END
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+from typing import IO, BinaryIO, Final, Literal
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -26,7 +26,7 @@ _BEGINS: Final = b"PK\x03\x04"
 _FIRST_NAME_AT: Final = 30  # https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.7
 _MARK: Final = b"sha256:"
 _DIGEST_BYTES: Final = 64
-_QUICKLY: Final = 1  # measured: three times as fast as the usual 6, for a fifth more bytes
+_QUICKLY: Final = 1  # measured: half of the time of the usual 6, for a tenth more bytes
 _WHOLE: Final = "restore another backup"
 
 
@@ -82,13 +82,9 @@ def new_file(path: Path) -> Iterator[ZipFile]:
         stream.write(_digest(stream))
 
 
-@contextmanager
-def adding(archive: ZipFile, member: str, at: datetime) -> "Iterator[BinaryIO]":
+def member_of(archive: ZipFile, name: str) -> IO[bytes]:
     """A member to be written, of any size."""
-    info = ZipInfo(member, at.timetuple()[:6])
-    info.compress_type, info.external_attr = ZIP_DEFLATED, 0o600 << 16
-    with archive.open(info, "w", force_zip64=True) as stream:
-        yield stream  # type: ignore[misc]  # typeshed: IO[bytes]
+    return archive.open(name, "w", force_zip64=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, text
 
 from sutler.service.backup import tables
 from sutler.service.backup.errors import BackupError
-from sutler.service.backup.file import MANIFEST, Manifest, Table, adding, new_file, whole_file
+from sutler.service.backup.file import MANIFEST, Manifest, Table, member_of, new_file, whole_file
 from sutler.service.db.engine import connected, transaction
 from sutler.service.db.store import HEAD, schema_version
 from sutler.service.db.upgrade import bring_to, config, hold_still
@@ -43,7 +43,7 @@ def back_up(engine: Engine, path: Path, tell: Tell) -> Manifest:
         taken_at: datetime = connection.execute(text("SELECT now()")).scalar_one()
         there = tables.found(connection)
         with new_file(path) as archive:
-            copied = tuple(_copied(connection, archive, table, taken_at, tell) for table in there)
+            copied = tuple(_copied(connection, archive, table, tell) for table in there)
             manifest = Manifest(
                 sutler_version=VERSION,
                 tables_version=version,
@@ -51,7 +51,7 @@ def back_up(engine: Engine, path: Path, tell: Tell) -> Manifest:
                 tables=copied,
                 sequences=tables.sequences(connection, there),
             )
-            with adding(archive, MANIFEST, taken_at) as stream:
+            with member_of(archive, MANIFEST) as stream:
                 stream.write(f"{manifest.model_dump_json(indent=2)}\n".encode())
     return manifest
 
@@ -83,17 +83,16 @@ def restore(engine: Engine, path: Path, *, is_forced: bool, tell: Tell) -> Resto
     return Restored(manifest, HEAD)
 
 
-def _copied(connection: Connection, archive: ZipFile, found: tables.Found, at: datetime, tell: Tell) -> Table:
+def _copied(connection: Connection, archive: ZipFile, found: tables.Found, tell: Tell) -> Table:
     table = Table(schema_name=found.schema_name, name=found.name, columns=found.columns, rows=0, bytes=0)
-    with adding(archive, table.member, at) as stream:
+    with member_of(archive, table.member) as stream:
         rows, length = tables.copy_out(connection, found, stream, _progress(table, tell))
     return table.model_copy(update={"rows": rows, "bytes": length})
 
 
 def _restore(connection: Connection, archive: ZipFile, table: Table, tell: Tell) -> None:
     with archive.open(table.member) as stream:
-        told = _progress(table, tell)
-        tables.copy_in(connection, table.schema_name, table.name, table.columns, stream, told)  # type: ignore[arg-type]
+        tables.copy_in(connection, table.schema_name, table.name, table.columns, stream, told=_progress(table, tell))
 
 
 def _progress(table: Table, tell: Tell) -> tables.Told:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 import psycopg
 from psycopg import sql
@@ -77,7 +77,7 @@ def write_as_anywhere(connection: Connection) -> None:
     connection.execute(text(_AS_ANYWHERE))
 
 
-def copy_out(connection: Connection, table: Found, stream: BinaryIO, told: Told) -> tuple[int, int]:
+def copy_out(connection: Connection, table: Found, stream: IO[bytes], told: Told) -> tuple[int, int]:
     """Writes a table's rows; returns how many, and of how many bytes."""
     length, waiting = 0, bytearray()
     statement = sql.SQL("COPY {} ({}) TO STDOUT").format(*_named(table.schema_name, table.name, table.columns))
@@ -94,7 +94,7 @@ def copy_out(connection: Connection, table: Found, stream: BinaryIO, told: Told)
 
 
 def copy_in(
-    connection: Connection, schema_name: str, name: str, columns: Sequence[str], stream: BinaryIO, told: Told
+    connection: Connection, schema_name: str, name: str, columns: Sequence[str], stream: IO[bytes], told: Told
 ) -> int:
     """Reads a table's rows, none of its triggers noticing; returns how many. Raises BackupError."""
     path = sql.Identifier(schema_name, name)
