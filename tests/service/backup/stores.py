@@ -33,6 +33,10 @@ _ROWS: Final = (
 )
 
 
+def nobody(_: str) -> None:
+    """Is told of progress."""
+
+
 def fill(engine: Engine) -> None:
     """One of every kind of value, and characters that a format may trip over."""
     values = {"awkward": AWKWARD, "bytes": bytes(range(256)), "secret": SECRET}

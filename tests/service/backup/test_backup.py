@@ -21,12 +21,8 @@ from sutler.service.db.projects import SCHEMA, of_project
 from sutler.service.db.store import HEAD, schema_version
 from sutler.service.db.upgrade import UPGRADE_LOCK, config, upgrade
 from sutler.service.settings import StoreSettings
-from tests.service.backup.stores import AWKWARD, fill, held, opened
+from tests.service.backup.stores import AWKWARD, fill, held, nobody, opened
 from tests.service.db.test_projects import columns
-
-
-def nobody(_: str) -> None:
-    """Is told of progress."""
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ MACHINE: Final = {
     **{"provider": "acme", "offer_id": "large", "gpu": "h100-sxm", "gpus": 1, "count": 1},
     **{"price_usd_per_hour": 2.2, "contract": "on_demand"},
 }
-PLANS: Final = 40  # so that some wait while a backup is made
+PLANS: Final = 16  # so that some wait while a backup is made
 Things = Mapping[str, Mapping[str, str]]
 Answers = Mapping[tuple[str, str], tuple[str | None, str]]
 
