@@ -5,6 +5,7 @@ A variable that is set wins over the file. Secrets never show in a repr, and err
 
 import os
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -24,6 +25,7 @@ PREFIX = "SUTLER_"
 OF_EXAMPLES = frozenset({"SUTLER_URL", "SUTLER_KEY"})  # what programs that call the service read
 WITHHELD = "withheld"
 LONGEST_INTERVAL_S = 86_400.0  # a day
+SECRETS_KEY_BYTES = 32  # of AES-256
 _CONTAINER_BYTES = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -103,7 +105,8 @@ class ServiceSettings:
     `longest_wait_s`: who asks to be kept waiting longer is answered after that. `most_solve_bytes`: of memory for one
     solver process; half of the machine's by default.
     `reads_per_second` and `changes_per_minute` are limits per key. `outgoing_networks`: private networks that
-    webhooks may go to. `worker_silent_s`: a worker unheard of for longer is dead, and its jobs are taken up again.
+    webhooks may go to. `secrets_keys` encrypt webhooks' secrets, the first of them those that are stored from now on.
+    `worker_silent_s`: a worker unheard of for longer is dead, and its jobs are taken up again.
     """
 
     require_key: bool = False
@@ -121,6 +124,7 @@ class ServiceSettings:
     solves_at_once: int = _number(1, most=1_000)
     worker_silent_s: float = _number(10.0, most=3_600.0)
     outgoing_networks: tuple[str, ...] = ()
+    secrets_keys: tuple[bytes, ...] = field(default=(), repr=False)
     log_format: Literal["text", "json"] | None = None
 
 
@@ -212,6 +216,7 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
         require_key=_switch(values, "SUTLER_REQUIRE_KEY"),
         hosts=_words(values, "SUTLER_HOSTS"),
         outgoing_networks=_networks(values, "SUTLER_OUTGOING_NETWORKS"),
+        secrets_keys=_keys(values, "SUTLER_SECRETS_KEYS"),
         log_format=_log_format(values),
         **{one.name: number(one.name, one.metadata["most"]) for one in fields(usual) if one.metadata},
     )
@@ -393,6 +398,18 @@ def _networks(values: Mapping[str, str], name: str) -> tuple[str, ...]:
             remedy = "must be a network such as 10.20.0.0/16, or several with commas between them"
             raise SettingsError(f"{name}: {network[:60]!r} {remedy}") from None
     return _words(values, name)
+
+
+def _keys(values: Mapping[str, str], name: str) -> tuple[bytes, ...]:
+    try:
+        found = tuple(b64decode(word, validate=True) for word in _words(values, name))
+    except ValueError:
+        found = (b"",)
+    if any(len(key) != SECRETS_KEY_BYTES for key in found):
+        raise SettingsError(
+            f"{name}: must be keys as `openssl rand -base64 32` prints them, with commas between them"
+        )
+    return found
 
 
 def _log_format(values: Mapping[str, str]) -> Literal["text", "json"] | None:

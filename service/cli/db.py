@@ -39,3 +39,15 @@ def prune(
         done = market.prune(history_days or store_settings().history_days)
     until = f"{done.until:%Y-%m-%d %H:%M} UTC"
     typer.echo(f"Kept in full since {until}: {done.hours:,} hours rolled up, {done.rows_deleted:,} rows deleted.")
+
+
+@db.command(short_help="Encrypt webhooks' secrets with the first key.")
+@guarded
+def encrypt_secrets() -> None:
+    """Encrypt all webhooks' secrets with the first of SUTLER_SECRETS_KEYS, plain ones and those of others: all or
+    none. Processes that have both keys go on meanwhile.
+    """
+    from sutler.service.cli import keys_of_the_store
+
+    count, key_id = keys_of_the_store.encrypt_secrets()
+    typer.echo(f"The secrets of {count} webhooks are encrypted with the key {key_id}: no other is needed any more.")

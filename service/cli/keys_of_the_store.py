@@ -1,4 +1,4 @@
-"""Keys and projects for the command line: each function opens the store of this process's settings, then leaves it.
+"""Keys, projects and secrets for the command line: each function opens the store of the settings, then leaves it.
 
 All raise SettingsError and DatabaseError.
 """
@@ -18,7 +18,10 @@ from sutler.service.auth.service import NewKey
 from sutler.service.db.asynchronous import begun, open_async_engine
 from sutler.service.db.projects import enter
 from sutler.service.main import opened_database
+from sutler.service.settings import service_settings
 from sutler.service.web.caller import CLI, Scope
+from sutler.service.webhooks.sealing import SealedError, Sealer
+from sutler.service.webhooks.service import encrypt_all
 
 T = TypeVar("T")
 
@@ -61,6 +64,15 @@ def create_project(name: str, limits: Mapping[str, int | None]) -> Project:
 def limit_project(name: str, limits: Mapping[str, int | None]) -> Project:
     """Sets what is given of a project's limits. Raises DocumentError where there is no such project."""
     return _in_the_store(name, lambda connection: projects.limit(connection, name, limits, caller=CLI))
+
+
+def encrypt_secrets() -> tuple[int, str]:
+    """Has all webhooks' secrets encrypted with the first key of the settings; returns how many webhooks there are,
+    and the key's id. Raises SealedError where one cannot be read, or there is no key."""
+    sealer = Sealer(service_settings().secrets_keys)
+    if sealer.key_id is None:
+        raise SealedError("there is no key to encrypt with", "set SUTLER_SECRETS_KEYS (docs/webhooks.md)")
+    return _in_the_store(None, lambda connection: encrypt_all(connection, sealer=sealer)), sealer.key_id
 
 
 def _in_the_store(project: str | None, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:

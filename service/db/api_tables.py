@@ -258,7 +258,10 @@ Index("ix_idempotency_created_at", IdempotencyRow.created_at)
 
 
 class WebhookRow(Owned, Base):
-    """Where events are sent. The secret signs them and must be readable for that; no answer shows it again."""
+    """Where events are sent. The secret signs them and must be readable for that; no answer shows it again.
+
+    It is stored as it is, or encrypted (webhooks/sealing.py). `former_secrets` sign as well, each until its time.
+    """
 
     __tablename__ = "webhook"
 
@@ -267,6 +270,7 @@ class WebhookRow(Owned, Base):
     events: Mapped[list[str]] = mapped_column(ARRAY(Text))
     description: Mapped[str] = mapped_column(server_default=text("''"))
     secret: Mapped[str]
+    former_secrets: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
     created_by: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
 

@@ -5,7 +5,7 @@ fresh, a worker is at work, losses are looked at, and there is room to store wha
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from shutil import disk_usage
 from typing import Final, Literal
 
@@ -24,6 +24,8 @@ from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.web.problems import responses
 from sutler.service.web.resource import Resource
 from sutler.service.web.state import ForAnyone, Services
+from sutler.service.webhooks import repository as webhooks
+from sutler.service.webhooks.sealing import Sealer, unknown_key
 
 router = APIRouter(tags=["operation"])
 PATIENCE_S: Final = 2.0  # chosen: orchestrators give probes a few seconds at most
@@ -54,7 +56,7 @@ class Health(Resource):
 class Check(Resource):
     """One thing that planning needs."""
 
-    name: Literal["database", "market", "worker", "losses", "room"]
+    name: Literal["database", "market", "worker", "losses", "secrets", "room"]
     """What is looked at."""
     ok: bool
     """Whether it is as it should be."""
@@ -94,6 +96,7 @@ async def readiness(services: Services) -> list[Check]:
             fresh = bool(await connection.scalar(_FRESH, {"max_age_s": STORE_MAX_AGE_S}))
             workers = await connection.scalar(_WORKERS, {"silent_s": silent_s}) or 0
             late = await connection.scalar(_LATE, {"late_s": LATE_S}) or 0
+            keys_in_use = await webhooks.keys_in_use(connection)
     except (DatabaseError, TimeoutError):
         return [Check(name="database", ok=False, detail="does not answer: see the log")]
     stale = f"no cloud answered in the last {STORE_MAX_AGE_S:g} s: GET /v1/providers says why"
@@ -106,8 +109,17 @@ async def readiness(services: Services) -> list[Check]:
         Check(name="market", ok=fresh, detail="is fresh" if fresh else stale),
         Check(name="worker", ok=workers > 0, detail="at work" if workers else missing),
         Check(name="losses", ok=not late, detail=behind if late else "none waits"),
+        *secrets(Sealer(services.settings.secrets_keys), keys_in_use),
         *room(),
     ]
+
+
+def secrets(sealer: Sealer, keys_in_use: Sequence[str]) -> Iterator[Check]:
+    """Of webhooks, where some are encrypted: whether this process has the keys, as workers have to."""
+    unknown = [key_id for key_id in keys_in_use if not sealer.knows(key_id)]
+    if keys_in_use:
+        detail = str(unknown_key(unknown[0])) if unknown else "are encrypted with keys that are here"
+        yield Check(name="secrets", ok=not unknown, detail=detail)
 
 
 def room() -> Iterator[Check]:

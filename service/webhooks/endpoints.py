@@ -21,10 +21,13 @@ from sutler.service.webhooks.schemas import (
     NewWebhookResource,
     ReplayDocument,
     ReplayedResource,
+    RotatedWebhookResource,
+    RotationDocument,
     SentResource,
     WebhookDocument,
     WebhookResource,
 )
+from sutler.service.webhooks.sealing import Sealer
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
 
@@ -120,7 +123,10 @@ async def create_webhook(
     """
     async with services.changing(caller) as connection:
         allowed = networks(services.settings.outgoing_networks)
-        webhook, secret = await webhooks.register(connection, document, caller, allowed=allowed, now=services.now())
+        sealer = Sealer(services.settings.secrets_keys)
+        webhook, secret = await webhooks.register(
+            connection, document, caller, allowed=allowed, sealer=sealer, now=services.now()
+        )
     response.headers["Location"] = f"/v1/webhooks/{webhook.id}"
     return NewWebhookResource(**webhook.model_dump(), secret=secret)
 
@@ -147,6 +153,28 @@ async def delete_webhook(services: Service, caller: Admin, webhook_id: UUID) -> 
     """Send nothing there any more, also not what is under way."""
     async with services.changing(caller) as connection:
         await webhooks.remove(connection, webhook_id, caller)
+
+
+@router.post(
+    "/webhooks/{webhook_id}/rotate-secret",
+    responses=responses(401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
+    openapi_extra=body_docs(RotationDocument, a_day={}, at_once={"overlap_s": 0}),
+)
+async def rotate_secret(
+    services: Service,
+    caller: Admin,
+    webhook_id: UUID,
+    document: Annotated[RotationDocument, body_of(RotationDocument)],
+) -> RotatedWebhookResource:
+    """Have events signed with another secret, which this answer shows once, and for a while with that of before too.
+
+    https://www.standardwebhooks.com
+    """
+    async with services.changing(caller) as connection:
+        sealer = Sealer(services.settings.secrets_keys)
+        secret, until = await webhooks.rotate_secret(connection, webhook_id, document, caller, sealer=sealer)
+        webhook = await webhooks.get(connection, webhook_id)
+    return RotatedWebhookResource(**webhook.model_dump(), secret=secret, former_until=until)
 
 
 @router.post("/webhooks/{webhook_id}/test", status_code=202, responses=responses(401, 403, 404, 422, 429, 503))

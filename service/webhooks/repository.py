@@ -13,6 +13,7 @@ from sutler.service.db.api_tables import DeliveryRow, WebhookRow
 from sutler.service.db.queue import DELIVER
 from sutler.service.web.paging import Before, newest_first
 from sutler.service.webhooks.schemas import DeliveryResource, DeliveryStatus, WebhookResource
+from sutler.service.webhooks.sealing import SEALED, Sealer
 from sutler.service.webhooks.sending import Attempt, Message
 
 _COUNT_LOCK: Final = 0x7765_6268  # any number that no other advisory lock has
@@ -25,6 +26,14 @@ _WITHOUT_JOB: Final = text(
     "SELECT 1 FROM procrastinate_jobs j WHERE j.task_name = :task AND j.status IN ('todo', 'doing') "
     "AND j.args ->> 'delivery_id' = delivery.id::text) FOR UPDATE SKIP LOCKED"
 )
+_SECRETS: Final = (WebhookRow.secret, WebhookRow.former_secrets, func.now().label("now"))
+_KEYS_IN_USE: Final = text("""
+    SELECT DISTINCT split_part(stored, ':', 2) FROM (
+        SELECT secret AS stored FROM webhook UNION ALL
+        SELECT f ->> 'secret' FROM webhook, jsonb_array_elements(former_secrets) f
+        WHERE CAST(f ->> 'until' AS timestamptz) > now()) found
+    WHERE split_part(stored, ':', 1) = :sealed ORDER BY 1
+""")
 _WEBHOOK: Final = tuple(getattr(WebhookRow, name) for name in WebhookResource.model_fields)
 _BEGIN_ANEW: Final[dict[str, Any]] = {"status": "pending", "attempts": 0, "finished_at": None}
 _DROP_JOBS: Final = text(
@@ -47,7 +56,35 @@ class Outgoing:
     webhook_id: UUID
     project: str
     attempts: int
-    message: Message
+    url: str
+    body: str
+    secrets: "StoredSecrets"
+
+    def message(self, sealer: Sealer) -> Message:
+        """What is sent. Raises SealedError."""
+        found = tuple(sealer.opened(stored, self.webhook_id) for stored in self.secrets.signing)
+        return Message(str(self.id), url=self.url, secrets=found, body=self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSecrets:
+    """A webhook's, as they are stored: the one that signs, and those of before that sign beside it until then.
+
+    `now`: when they were looked at, by the database's clock.
+    """
+
+    present: str
+    former: tuple[tuple[str, datetime], ...]
+    now: datetime
+
+    @property
+    def signing(self) -> tuple[str, ...]:
+        return (self.present, *(stored for stored, _ in self.lasting))
+
+    @property
+    def lasting(self) -> tuple[tuple[str, datetime], ...]:
+        """Those of before that still sign."""
+        return tuple((stored, until) for stored, until in self.former if until > self.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +131,37 @@ async def remove(connection: AsyncConnection, webhook_id: UUID) -> bool:
     return (await connection.execute(gone)).one_or_none() is not None
 
 
+async def secrets(connection: AsyncConnection, webhook_id: UUID) -> StoredSecrets | None:
+    """A webhook's, which nobody else changes before the end of the transaction."""
+    wanted = select(*_SECRETS).where(WebhookRow.id == webhook_id).with_for_update()
+    row = (await connection.execute(wanted)).one_or_none()
+    return None if row is None else _secrets_of(row)
+
+
+async def all_secrets(connection: AsyncConnection) -> dict[UUID, StoredSecrets]:
+    """Of all webhooks, which nobody else changes before the end of the transaction."""
+    wanted = select(WebhookRow.id, *_SECRETS).order_by(WebhookRow.id).with_for_update()
+    return {row.id: _secrets_of(row) for row in await connection.execute(wanted)}
+
+
+async def keep_secrets(
+    connection: AsyncConnection, webhook_id: UUID, present: str, former: Sequence[tuple[str, datetime]]
+) -> None:
+    kept = [{"secret": stored, "until": until.isoformat()} for stored, until in former]
+    changed = update(WebhookRow).where(WebhookRow.id == webhook_id).values(secret=present, former_secrets=kept)
+    await connection.execute(changed)
+
+
+async def keys_in_use(connection: AsyncConnection) -> Sequence[str]:
+    """The ids of the keys with which secrets are encrypted that sign."""
+    return (await connection.scalars(_KEYS_IN_USE, {"sealed": SEALED})).all()
+
+
+def _secrets_of(row: Any) -> StoredSecrets:
+    former = tuple((one["secret"], datetime.fromisoformat(one["until"])) for one in row.former_secrets)
+    return StoredSecrets(row.secret, former, row.now)
+
+
 async def wanting(connection: AsyncConnection, event: str) -> Sequence[UUID]:
     """The webhooks that want an event; they cannot be removed before the end of the transaction."""
     wanted = select(WebhookRow.id).where(WebhookRow.events.contains([event])).order_by(WebhookRow.id)
@@ -117,15 +185,16 @@ async def add_deliveries(
 
 async def outgoing(connection: AsyncConnection, delivery_id: UUID) -> Outgoing | None:
     """What is to be sent; None where it was sent, was given up, or is gone with its webhook."""
-    of_webhook = (WebhookRow.project, WebhookRow.url, WebhookRow.secret)
+    of_webhook = (WebhookRow.project, WebhookRow.url, *_SECRETS)
     columns = (DeliveryRow.webhook_id, DeliveryRow.attempts, DeliveryRow.body, *of_webhook)
     wanted = select(*columns).join(WebhookRow, WebhookRow.id == DeliveryRow.webhook_id)
     wanted = wanted.where(DeliveryRow.id == delivery_id, DeliveryRow.status == "pending")
     row = (await connection.execute(wanted)).one_or_none()
     if row is None:
         return None
-    message = Message(str(delivery_id), url=row.url, secret=row.secret, body=row.body)
-    return Outgoing(delivery_id, row.webhook_id, row.project, row.attempts, message)
+    return Outgoing(
+        delivery_id, row.webhook_id, row.project, row.attempts, url=row.url, body=row.body, secrets=_secrets_of(row)
+    )
 
 
 async def store(connection: AsyncConnection, sent: Outgoing, attempt: Attempt, status: DeliveryStatus) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from pydantic import Field, model_validator
@@ -13,18 +13,14 @@ from sutler.service.web.resource import Resource
 from sutler.service.webhooks.events import Event
 from sutler.service.webhooks.signatures import SecretError, key_of
 
+DAY_S: Final = 86_400.0
+LONGEST_OVERLAP_S: Final = 30 * DAY_S  # chosen: receivers are changed over within weeks
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 
-class WebhookDocument(Document):
-    """Where to send which events."""
+class SecretDocument(Document):
+    """A secret of the caller's own, if they want one."""
 
-    url: Annotated[str, Field(min_length=1, examples=["https://receiver.example.org/sutler"])]
-    """An https or http URL with a public host: what answers 2xx there has taken an event."""
-    events: Annotated[tuple[Event, ...], Field(strict=False, min_length=1)]
-    """Which events to send."""
-    description: Name | None = None
-    """What it is for, in the caller's words."""
     secret: Annotated[str | None, Field(repr=False)] = None
     """whsec_ and the base64 of 24 to 64 random bytes, which sign the events; unset: one is made."""
 
@@ -39,6 +35,24 @@ class WebhookDocument(Document):
         except SecretError as error:
             reject([FieldProblem("secret", None, str(error))])
         return data
+
+
+class WebhookDocument(SecretDocument):
+    """Where to send which events."""
+
+    url: Annotated[str, Field(min_length=1, examples=["https://receiver.example.org/sutler"])]
+    """An https or http URL with a public host: what answers 2xx there has taken an event."""
+    events: Annotated[tuple[Event, ...], Field(strict=False, min_length=1)]
+    """Which events to send."""
+    description: Name | None = None
+    """What it is for, in the caller's words."""
+
+
+class RotationDocument(SecretDocument):
+    """How a webhook's secret is replaced."""
+
+    overlap_s: Annotated[float, Field(ge=0, le=LONGEST_OVERLAP_S)] = DAY_S
+    """For how long the secret of before signs as well, beside the new one; 0: it and all before it end now."""
 
 
 class WebhookResource(Resource):
@@ -63,6 +77,13 @@ class NewWebhookResource(WebhookResource):
 
     secret: str
     """Signs the events; it is not shown again."""
+
+
+class RotatedWebhookResource(NewWebhookResource):
+    """A webhook whose secret was replaced."""
+
+    former_until: datetime | None
+    """Until then the secret of before signs as well; null: it ended at once."""
 
 
 class DeliveryResource(Resource):

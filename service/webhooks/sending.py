@@ -29,11 +29,11 @@ class SendLimits(CallLimits):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one receiver is sent: `id` and `body` stay the same at every attempt."""
+    """What one receiver is sent, signed with each of the secrets: `id` and `body` stay the same at every attempt."""
 
     id: str
     url: str = field(repr=False)
-    secret: str = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
     body: str = field(repr=False)
 
 
@@ -87,7 +87,7 @@ class Sender(Connector):
                 return response.status, stated_wait_s(stated, now_s=self.epoch_s())
 
     def _headers(self, message: Message, content: bytes) -> dict[str, str]:
-        signed = signed_headers(message.secret, message_id=message.id, at_s=int(self.epoch_s()), body=content)
+        signed = signed_headers(*message.secrets, message_id=message.id, at_s=int(self.epoch_s()), body=content)
         return {"Content-Type": "application/json", "User-Agent": "sutler", "Connection": "close", **signed}
 
 

@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
@@ -30,12 +30,20 @@ from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.webhooks import repository
 from sutler.service.webhooks.events import TEST_EVENT, body_of
 from sutler.service.webhooks.repository import Outgoing
-from sutler.service.webhooks.schemas import DeliveryResource, DeliveryStatus, WebhookDocument, WebhookResource
+from sutler.service.webhooks.schemas import (
+    DeliveryResource,
+    DeliveryStatus,
+    RotationDocument,
+    WebhookDocument,
+    WebhookResource,
+)
+from sutler.service.webhooks.sealing import SealedError, Sealer
 from sutler.service.webhooks.sending import USUAL_SENDER, Attempt, Message
 from sutler.service.webhooks.signatures import new_secret
 
 logger = logging.getLogger("sutler.webhooks")
 MOST_WEBHOOKS: Final = 100  # chosen: an event is a row and a job for each that wants it
+MOST_FORMER: Final = 5  # chosen: each is one more signature in a header
 SENT_AT_ONCE: Final = 8  # chosen: slow receivers, each for up to 15 s, leave room for others
 RECEIVER: Final = Caller(Principal("receiver", "read"), None)
 """Who is said to have removed a webhook that wants no more events."""
@@ -71,6 +79,7 @@ async def register(
     caller: Caller,
     *,
     allowed: tuple[Network, ...],
+    sealer: Sealer,
     now: datetime,
 ) -> tuple[WebhookResource, str]:
     """The new webhook and its secret, which nothing shows again. Raises DocumentError, ConflictError."""
@@ -88,7 +97,7 @@ async def register(
         created_by=caller.principal.actor,
         created_at=now,
     )
-    if not await repository.add(connection, webhook, secret=secret, most=MOST_WEBHOOKS):
+    if not await repository.add(connection, webhook, secret=sealer.sealed(secret, webhook.id), most=MOST_WEBHOOKS):
         raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most there may be: delete one that is not used")
     await audit.note(connection, caller, "webhook.create", f"webhook/{webhook.id}", {"events": list(events)})
     return webhook, secret
@@ -107,6 +116,49 @@ async def remove(connection: AsyncConnection, webhook_id: UUID, caller: Caller) 
     if not await repository.remove(connection, webhook_id):
         raise _not_found(webhook_id)
     await audit.note(connection, caller, "webhook.delete", f"webhook/{webhook_id}")
+
+
+async def rotate_secret(
+    connection: AsyncConnection, webhook_id: UUID, document: RotationDocument, caller: Caller, *, sealer: Sealer
+) -> tuple[str, datetime | None]:
+    """The new secret, which nothing shows again, and until when that of before signs as well.
+
+    Who has asked before, and did not hear the answer, asks again: secrets of before that still sign go on to.
+    Raises NotFoundError, ConflictError.
+    """
+    before = await repository.secrets(connection, webhook_id)
+    if before is None:
+        raise _not_found(webhook_id)
+    secret = document.secret or new_secret()
+    until = before.now + timedelta(seconds=document.overlap_s) if document.overlap_s else None
+    former = () if until is None else (*before.lasting, (before.present, until))
+    if len(former) > MOST_FORMER:
+        first = min(end for _, end in former).astimezone(UTC)
+        reason = (
+            f"{MOST_FORMER} secrets of before still sign, the most there may be, one until {first:%Y-%m-%d %H:%M}"
+        )
+        raise ConflictError(f"{reason} UTC: wait until then, or end them all with an overlap_s of 0")
+    await repository.keep_secrets(connection, webhook_id, sealer.sealed(secret, webhook_id), former)
+    detail = {"overlap_s": document.overlap_s}
+    await audit.note(connection, caller, "webhook.rotate_secret", f"webhook/{webhook_id}", detail)
+    return secret, until
+
+
+async def encrypt_all(connection: AsyncConnection, *, sealer: Sealer) -> int:
+    """Stores every secret as the first key has it, whatever had encrypted it; returns how many webhooks there are.
+
+    Raises SealedError, with nothing changed, where one cannot be read.
+    """
+    found = await repository.all_secrets(connection)
+    for webhook_id, stored in found.items():
+        try:
+            opened = [(sealer.opened(one, webhook_id), until) for one, until in stored.former]
+            present = sealer.opened(stored.present, webhook_id)
+        except SealedError as error:
+            raise SealedError(f"webhook {webhook_id}: {error.reason}", error.remedy) from None
+        former = [(sealer.sealed(one, webhook_id), until) for one, until in opened]
+        await repository.keep_secrets(connection, webhook_id, sealer.sealed(present, webhook_id), former)
+    return len(found)
 
 
 async def test(connection: AsyncConnection, queue: Queue, webhook_id: UUID, caller: Caller) -> DeliveryResource:
@@ -133,6 +185,7 @@ async def deliver(
     delivery_id: UUID,
     *,
     allowed: tuple[Network, ...],
+    sealer: Sealer,
     send: Send = USUAL_SENDER,
     chance: Callable[[], float] = random.random,
 ) -> Attempt | None:
@@ -146,8 +199,12 @@ async def deliver(
         outgoing = await repository.outgoing(connection, delivery_id)
     if outgoing is None:
         return None
-    work = partial(send, outgoing.message, allowed=allowed)
-    attempt = await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    try:
+        work = partial(send, outgoing.message(sealer), allowed=allowed)
+    except SealedError as error:
+        attempt = Attempt(ok=False, status_code=None, error=str(error), seconds=0.0)
+    else:
+        attempt = await asyncio.get_running_loop().run_in_executor(_THREADS, work)
     async with begun(engine) as connection:
         await _conclude(connection, queue, outgoing, attempt, chance())
     return attempt

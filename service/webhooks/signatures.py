@@ -36,8 +36,12 @@ def key_of(secret: str) -> bytes:
     return key
 
 
-def signed_headers(secret: str, *, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    """The three headers of one attempt, `at_s` being its epoch. `message_id` has no full stop."""
+def signed_headers(*secrets: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
+    """The three headers of one attempt, `at_s` being its epoch. `message_id` has no full stop.
+
+    There is a signature for each secret: receivers take an event if any of them is right.
+    """
     signed = b".".join((message_id.encode(), str(at_s).encode(), body))
-    signature = base64.b64encode(hmac.digest(key_of(secret), signed, "sha256")).decode()
-    return {"webhook-id": message_id, "webhook-timestamp": str(at_s), "webhook-signature": f"v1,{signature}"}
+    made = [base64.b64encode(hmac.digest(key_of(secret), signed, "sha256")).decode() for secret in secrets]
+    signatures = " ".join(f"v1,{signature}" for signature in made)
+    return {"webhook-id": message_id, "webhook-timestamp": str(at_s), "webhook-signature": signatures}

@@ -44,6 +44,7 @@ from sutler.service.plans import claims
 from sutler.service.plans.claims import MADE_BY
 from sutler.service.settings import ServiceSettings
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
+from sutler.service.webhooks.sealing import Sealer
 from sutler.service.webhooks.service import deliver, put_back_lost
 from sutler.service.workers import housekeeping
 from sutler.service.workers.clearing_job import Clearer
@@ -103,7 +104,8 @@ class Worker:
         self._study_maker = StudyMaker(engine, queue, market, solvers, stopping, now)
         self._watch = housekeeping.Watch(settings.worker_silent_s)
         self._app = store_app(everywhere)
-        send = partial(deliver, everywhere, queue, allowed=networks(settings.outgoing_networks))
+        sealer = Sealer(settings.secrets_keys)
+        send = partial(deliver, everywhere, queue, allowed=networks(settings.outgoing_networks), sealer=sealer)
         self._add_task(SOLVE, SOLVES, self._maker.make)
         self._add_task(PLAN_OFFLINE, SOLVES, self._offline_maker.make)
         self._add_task(STUDY, SOLVES, self._study_maker.make)

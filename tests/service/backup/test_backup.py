@@ -103,7 +103,7 @@ def test_a_file_that_was_there_is_replaced_by_one_that_only_its_owner_reads(full
 
 
 def test_nobody_else_can_read_it_while_it_is_written(full: Engine, file: Path) -> None:
-    modes = set()
+    modes: set[int] = set()
     back_up(full, file, lambda _: modes.update(stat.S_IMODE(one.stat().st_mode) for one in file.parent.iterdir()))
     assert modes == {0o600}
 

@@ -18,7 +18,7 @@ PATIENT: Final = SendLimits(connect_s=20.0, whole_s=20.0, farewell_s=20.0)
 
 
 def a_message(url: str = "https://receiver.example/", **others: Any) -> Message:
-    values = {"id": "0b0e6f7e", "secret": SECRET, "body": '{"type":"plan.issued"}', **others}
+    values = {"id": "0b0e6f7e", "secrets": (SECRET,), "body": '{"type":"plan.issued"}', **others}
     return Message(url=url, **values)
 
 

@@ -20,6 +20,7 @@ from sutler.service.webhooks import replays, repository
 from sutler.service.webhooks import service as webhooks
 from sutler.service.webhooks.repository import FailedDeliveries
 from sutler.service.webhooks.schemas import DeliveryResource, ReplayedResource, WebhookDocument, WebhookResource
+from sutler.service.webhooks.sealing import Sealer
 from sutler.service.webhooks.sending import USUAL_SENDER, Attempt
 from tests.service.webhooks.builders import LOOPBACK, SECRET
 
@@ -45,6 +46,7 @@ class Office:
         self._runner = asyncio.Runner()
         self.engine = open_async_engine(engine)
         self.queue = Queue(conninfo(engine))
+        self.sealer = Sealer(())
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +89,7 @@ class Office:
             WebhookDocument.model_validate(values),
             Caller(LOCAL, "r-1"),
             allowed=LOOPBACK,
+            sealer=self.sealer,
             now=datetime.now(UTC),
         )
         return made
@@ -120,7 +123,13 @@ class Office:
         """What a worker does for one job, which is then no longer in the queue."""
         self.take_jobs()
         return self.run(
-            webhooks.deliver(self.engine, self.queue, delivery_id, allowed=allowed, send=send, chance=lambda: chance)
+            webhooks.deliver(
+                *(self.engine, self.queue, delivery_id),
+                allowed=allowed,
+                sealer=self.sealer,
+                send=send,
+                chance=lambda: chance,
+            )
         )
 
     def delivery(self, delivery_id: UUID) -> DeliveryResource:

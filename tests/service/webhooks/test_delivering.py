@@ -112,14 +112,17 @@ def test_a_failed_job_that_runs_twice_leaves_one_job_for_the_next_attempt(office
         office.registered(receiver.base_url)
         (delivery_id,) = office.announced()
         office.delivered(delivery_id)
-        office.run(webhooks.deliver(office.engine, office.queue, delivery_id, allowed=LOOPBACK))
+        office.run(webhooks.deliver(office.engine, office.queue, delivery_id, allowed=LOOPBACK, sealer=office.sealer))
     assert len(office.jobs()) == 1
 
 
 def test_two_workers_with_one_job_count_one_success(office: Office) -> None:
     async def both(delivery_id: UUID) -> None:
         await asyncio.gather(
-            *(webhooks.deliver(office.engine, office.queue, delivery_id, allowed=LOOPBACK) for _ in range(2))
+            *(
+                webhooks.deliver(office.engine, office.queue, delivery_id, allowed=LOOPBACK, sealer=office.sealer)
+                for _ in range(2)
+            )
         )
 
     with ScriptedServer([Reply(200)]) as receiver:
@@ -144,7 +147,9 @@ def test_a_success_counts_though_another_attempt_has_failed_meanwhile(office: Of
 
     async def both(delivery_id: UUID) -> None:
         async def one(send: webhooks.Send) -> None:
-            await webhooks.deliver(office.engine, office.queue, delivery_id, allowed=LOOPBACK, send=send)
+            await webhooks.deliver(
+                office.engine, office.queue, delivery_id, allowed=LOOPBACK, sealer=office.sealer, send=send
+            )
 
         late = asyncio.create_task(one(succeed_late))
         await asyncio.to_thread(has_begun.wait, 20.0)
@@ -258,7 +263,9 @@ def test_a_worker_delivers_what_was_announced(office: Office) -> None:
     async def work() -> None:
         @office.queue.app.task(name=DELIVER, queue=DELIVERIES)
         async def deliver(delivery_id: str) -> None:
-            await webhooks.deliver(office.engine, office.queue, UUID(delivery_id), allowed=LOOPBACK)
+            await webhooks.deliver(
+                office.engine, office.queue, UUID(delivery_id), allowed=LOOPBACK, sealer=office.sealer
+            )
 
         async with office.queue.app.open_async():
             await office.queue.app.run_worker_async(

@@ -159,7 +159,9 @@ def test_an_attempt_that_was_under_way_before_a_replay_leaves_one_job(office: Of
 
     async def attempt() -> None:
         loop.append(asyncio.get_running_loop())
-        await webhooks.deliver(office.engine, office.queue, delivery_id, allowed=(), send=replayed_meanwhile)
+        await webhooks.deliver(
+            office.engine, office.queue, delivery_id, allowed=(), sealer=office.sealer, send=replayed_meanwhile
+        )
 
     loop: list[asyncio.AbstractEventLoop] = []
     office.run(attempt())
