@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import make_url
 
-from sutler.service.db import embedded
 from tests.postgres import Server, a_folder, a_server
 from tests.service.builders import a_problem
 from tests.service.containers.reading import PASSWORD, PROGRAMS, ROLES, ROOT, SERVICES, STAGES, ran, seconds, words
@@ -145,22 +143,16 @@ def test_a_backup_brings_back_what_was_there(database: Server) -> None:
         stack = a_stack(database, "kept", folder)
         stack.run("upgrade")
         stack.run("sutler", "keys", "create", "before", "--scope", "read")
-        dump = a_tool_of(database, "pg_dump", "kept")
+        [shown] = set(
+            re.findall(r'docker compose run --rm .*--volume="\$PWD:/backups" (sutler .+) /backups/(.+)', PAGE)
+        )
+        service, file = shown
+        assert stack.run(*service.split(), str(folder / file)).returncode == 0
         stack.run("sutler", "keys", "create", "after", "--scope", "read")
-        a_tool_of(database, "pg_restore", "kept", given=dump)
+        assert stack.run("sutler", "restore", "--force", str(folder / file)).returncode == 0
         listed = json.loads(stack.run("sutler", "keys", "list", "--json").stdout)
         assert [key["name"] for key in listed] == ["before"]
         assert "the tables are at version" in stack.run("upgrade").stdout.lower()
-
-
-def a_tool_of(database: Server, tool: str, name: str, *, given: bytes = b"") -> bytes:
-    """As docs/running.md has it, in the place of the container's own; what it prints."""
-    [shown] = set(re.findall(rf"docker compose exec -T database ({tool} [^<>\n]+?) [<>]", PAGE))
-    _, *arguments = shlex.split(re.sub(r"\bsutler\b", name, shown.replace("--username sutler", "")))
-    url = make_url(database.url())
-    program = embedded._pgserver().get_server(database.folder).bin_path / tool
-    where = ["--host", str(url.query["host"]), "--username", str(url.username)]
-    return subprocess.run([program, *where, *arguments], input=given, capture_output=True, check=True).stdout
 
 
 def test_who_shows_no_key_gets_nothing(up: Up) -> None:
