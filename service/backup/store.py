@@ -39,6 +39,7 @@ def back_up(engine: Engine, path: Path, tell: Tell) -> Manifest:
         version = schema_version(engine)
         if version is None:
             raise BackupError("the database has no tables of sutler", "name the store that is to be backed up")
+        _check_version("the database", version)
         tables.write_as_anywhere(connection)
         taken_at: datetime = connection.execute(text("SELECT now()")).scalar_one()
         there = tables.found(connection)
@@ -64,7 +65,7 @@ def restore(engine: Engine, path: Path, *, is_forced: bool, tell: Tell) -> Resto
     """
     tell(f"checking {path}")
     with whole_file(path) as (manifest, archive):
-        _check_version(path, manifest)
+        _check_version(path, manifest.tables_version, f", made by sutler {manifest.sutler_version}")
         with transaction(engine) as connection:
             hold_still(connection)
             there = tables.found(connection)
@@ -100,13 +101,13 @@ def _progress(table: Table, tell: Tell) -> tables.Told:
     return lambda length: tell(f"{table.name}: {length / 1e6:,.0f} MB")
 
 
-def _check_version(path: Path, manifest: Manifest) -> None:
+def _check_version(holder: object, version: str, made: str = "") -> None:
+    """What is newer has tables that are not known here."""
     try:
-        ScriptDirectory.from_config(config()).get_revision(manifest.tables_version)
+        ScriptDirectory.from_config(config()).get_revision(version)
     except CommandError:
-        made = f"tables of version {manifest.tables_version}, made by sutler {manifest.sutler_version}"
-        reason = f"{path}: holds {made}; this one knows them up to {HEAD}"
-        raise BackupError(reason, "install that version of sutler, or a newer one") from None
+        reason = f"{holder}: holds tables of version {version}{made}; this sutler knows them up to {HEAD}"
+        raise BackupError(reason, "install the version of sutler that made them, or a newer one") from None
 
 
 def _check_store(connection: Connection, there: Sequence[tables.Found]) -> None:

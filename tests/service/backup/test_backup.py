@@ -21,6 +21,7 @@ from sutler.service.db.projects import SCHEMA, of_project
 from sutler.service.db.store import HEAD, schema_version
 from sutler.service.db.upgrade import UPGRADE_LOCK, config, upgrade
 from sutler.service.settings import StoreSettings
+from tests.postgres import Server
 from tests.service.backup.stores import AWKWARD, fill, held, nobody, opened
 from tests.service.db.test_projects import columns
 
@@ -236,6 +237,32 @@ def test_tables_of_others_stay(full: Engine, other: Engine, file: Path) -> None:
     with pytest.raises(DatabaseError, match="view wishes depends on table deployment"):
         restore(other, file, is_forced=True, tell=nobody)
     assert held(other) == before
+
+
+def test_a_store_with_tables_that_are_not_known_here_is_not_backed_up(full: Engine, file: Path) -> None:
+    """Some of them would be left out."""
+    with full.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    try:
+        with pytest.raises(BackupError, match="the database: holds tables of version 9999; this sutler knows"):
+            back_up(full, file, nobody)
+    finally:
+        with full.begin() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = :head"), {"head": HEAD})
+    assert not file.exists()
+
+
+def test_a_user_who_owns_a_database_and_nothing_else_restores_into_it(
+    whole: Path, full: Engine, postgres: Server
+) -> None:
+    postgres.run("CREATE ROLE plain LOGIN", "CREATE DATABASE plainly OWNER plain")
+    url = postgres.url("plainly", user="plain")
+    with opened(StoreSettings(data_dir=Path("unused"), database_url=url)) as engine:
+        for is_forced in (False, True):
+            restore(engine, whole, is_forced=is_forced, tell=nobody)
+        assert held(engine) == held(full)
+        back_up(engine, whole, nobody)
+    postgres.run("DROP DATABASE plainly WITH (FORCE)", "DROP ROLE plain")
 
 
 def test_a_store_without_tables_is_not_backed_up(other: Engine, file: Path) -> None:

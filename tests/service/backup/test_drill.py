@@ -133,6 +133,10 @@ def test_a_service_that_has_lost_its_database_answers_as_before(postgres: Server
                 for i in range(PLANS)
             ]
             sutler(environment, "backup", str(at_work))
+            refused = subprocess.run(
+                [*PYTHON, "restore", str(at_work)], env=environment, capture_output=True, text=True, check=False
+            )
+            assert (refused.returncode, "sutler guard (1), sutler notices (1)" in refused.stderr) == (2, True)
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         with ZipFile(at_work) as archive:
             assert archive.read("sutler-backup/queue.procrastinate_jobs.copy").count(b"solve_plan") > 0
