@@ -81,6 +81,8 @@ def restore(engine: Engine, path: Path, *, is_forced: bool, tell: Tell) -> Resto
             tables.set_sequences(connection, manifest.sequences)
             tell("bringing the tables up to date")
             bring_to(connection, "head")
+        with transaction(engine) as connection:
+            tables.cut_others(connection)
     return Restored(manifest, HEAD)
 
 
@@ -112,7 +114,7 @@ def _check_version(holder: object, version: str, made: str = "") -> None:
 
 def _check_store(connection: Connection, there: Sequence[tables.Found]) -> None:
     if at_work := tables.others_at_work(connection):
-        remedy = "stop all roles and commands, or restore with --force and start them again afterwards"
+        remedy = "stop all roles and commands, or restore with --force, which has them begin anew afterwards"
         raise BackupError(f"the store is in use by {', '.join(at_work)}", remedy)
     if rows := tables.rows_held(connection, there):
         most = sorted(rows, key=lambda name: -rows[name])

@@ -38,10 +38,13 @@ _SEQUENCES: Final = text("""
      AND d.refclassid = 'pg_class'::regclass
     WHERE c.relkind = 'S' AND d.refobjid = ANY(CAST(:tables AS oid[]))
 """)
-_OTHERS: Final = text("""
+_ARE_OTHERS: Final = "datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'sutler%'"
+_OTHERS: Final = text(f"""
     SELECT format('%s%s (%s)', application_name, coalesce(' on ' || host(client_addr), ''), count(*))
-    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
-    AND application_name LIKE 'sutler%' GROUP BY application_name, client_addr ORDER BY 1
+    FROM pg_stat_activity WHERE {_ARE_OTHERS} GROUP BY application_name, client_addr ORDER BY 1
+""")
+_CUT: Final = text(f"""
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {_ARE_OTHERS} AND usename = current_user
 """)
 _AS_ANYWHERE: Final = """
     SET LOCAL client_encoding = 'UTF8'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres';
@@ -127,6 +130,11 @@ def set_sequences(connection: Connection, values: dict[str, int]) -> None:
 def others_at_work(connection: Connection) -> list[str]:
     """Whoever else of sutler is connected, by what they call themselves."""
     return [*connection.scalars(_OTHERS)]
+
+
+def cut_others(connection: Connection) -> None:
+    """They connect again and begin anew: with the tables that there are now, and nothing remembered of others."""
+    connection.execute(_CUT)
 
 
 def rows_held(connection: Connection, tables: Sequence[Found]) -> dict[str, int]:

@@ -152,8 +152,9 @@ def test_a_service_that_has_lost_its_database_answers_as_before(postgres: Server
             after = answers(service, keys, at)
         assert {path: (before[path], after[path]) for path in before if before[path] != after[path]} == {}
 
-        sutler(environment, "restore", str(at_work), "--force")
         with serving(folder, environment, "--require-key") as service:
+            sutler(environment, "restore", str(at_work), "--force")
             service.with_key(admins["theirs"])
+            until(lambda: service.get("/v1/plans").ok)
             made_at_last = [finished(service, f"/v1/plans/{plan['id']}")["status"] for plan in waiting]
         assert {*made_at_last} == {"optimal"}
