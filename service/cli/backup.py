@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sutler.service.cli.terminal.background import telling
-from sutler.service.cli.terminal.exits import guarded, say
+from sutler.service.cli.terminal.exits import guarded, refuse, say
 from sutler.service.cli.terminal.options import AsJson
 from sutler.service.cli.terminal.output import check_target, rfc3339, show, write_json
 
@@ -25,8 +25,12 @@ def backup(
     """
     from sutler.service.backup.store import back_up
     from sutler.service.main import opened_database
+    from sutler.service.settings import store_settings
 
     check_target(file)
+    settings = store_settings()
+    if settings.database_url is None and not settings.has_private_database:
+        refuse(f"there is no store in {settings.data_dir}: name it in SUTLER_DATA_DIR or SUTLER_DATABASE_URL")
     began_s = time.monotonic()
     with telling("opening the store") as tell, opened_database(upgrade=False) as engine:
         manifest = back_up(engine, file, tell)

@@ -49,17 +49,17 @@ class Sealer:
         """The secret. Raises SealedError."""
         if not stored.startswith(f"{SEALED}:"):
             return stored
-        _, key_id, encoded = stored.split(":", 2)
+        key_id, _, encoded = stored.removeprefix(f"{SEALED}:").partition(":")
         if not self.knows(key_id):
             raise unknown_key(key_id)
         from cryptography.exceptions import InvalidTag
 
-        content = base64.b64decode(encoded)
         try:
+            content = base64.b64decode(encoded)
             found = _cipher(self._keys[key_id]).decrypt(
                 content[:NONCE_BYTES], content[NONCE_BYTES:], webhook_id.bytes
             )
-        except InvalidTag:
+        except (InvalidTag, ValueError):
             raise SealedError("the secret is not as it was stored", "rotate it (rotate-secret)") from None
         return found.decode()
 

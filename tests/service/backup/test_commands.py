@@ -53,6 +53,11 @@ def test_what_cannot_be_is_said(store: Engine, words: list[str], said: str) -> N
     assert (done.exit_code, said in done.stderr) == (2, True)
 
 
+def test_a_backup_makes_no_store_where_there_is_none(private_store: Path, tmp_path: Path) -> None:
+    done = sutler("backup", str(tmp_path / "a.backup"))
+    assert (done.exit_code, "there is no store in" in done.stderr, private_store.exists()) == (2, True, False)
+
+
 @pytest.mark.slow
 def test_a_backup_of_a_server_goes_into_a_private_store_and_back(
     store: Engine, tmp_path: Path, private_store: Path, monkeypatch: pytest.MonkeyPatch, empty_store: StoreSettings

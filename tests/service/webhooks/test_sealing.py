@@ -69,6 +69,17 @@ def test_a_stored_secret_that_has_changed_is_noticed() -> None:
             sealer.opened(":".join((name, of_key, base64.b64encode(changed).decode())), webhook_id)
 
 
+def test_what_was_sealed_by_nobody_is_no_crash() -> None:
+    for stored in (
+        "aes-256-gcm:",
+        f"aes-256-gcm:{key_id(OLD)}",
+        f"aes-256-gcm:{key_id(OLD)}:ü",
+        "aes-256-gcm:x:AAAA",
+    ):
+        with pytest.raises(SealedError):
+            a_sealer(OLD).opened(stored, uuid4())
+
+
 def test_without_a_key_secrets_are_stored_as_they_are() -> None:
     assert a_sealer().sealed(SECRET, uuid4()) == SECRET
     assert a_sealer(NEW).opened(SECRET, uuid4()) == SECRET
