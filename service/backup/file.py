@@ -26,7 +26,7 @@ _BEGINS: Final = b"PK\x03\x04"
 _FIRST_NAME_AT: Final = 30  # https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.7
 _MARK: Final = b"sha256:"
 _DIGEST_BYTES: Final = 64
-_QUICKLY: Final = 1  # measured: half of the time of the usual 6, for a tenth more bytes
+_QUICKLY: Final = 1  # measured: in three fifths of the time of the usual 6, for a tenth more bytes
 _WHOLE: Final = "restore another backup"
 
 
