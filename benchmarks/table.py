@@ -45,7 +45,7 @@ _BASELINES: Final[tuple[Solver, ...]] = ("binary_search", "plain")
 _ROUNDING: Final = 1e-6  # of HiGHS, whose tolerances are of this order
 _LEGEND: Final = """\
 Every row is one process and the first solve in it, with 1 thread, alternatives off, to a gap of 0.1 %.
-cand.    candidates after the memory check and dominance      value, bound   requests/s (of req/s: $/h), what is proven
+cand.    candidates after the memory check and dominance      value, bound   requests/s (of req/s: $/h), proof
 cand. s  supply, enumeration, rates, dominance, polytope      solve s        first objective: bound, incumbent, proof
 finish   seconds of the cheapest plan at that throughput      plan s         routing, packing, verification
 total s  wall clock, CPU s: processor time of the same        MB             peak memory of the process"""
