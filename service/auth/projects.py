@@ -3,34 +3,53 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit
-from sutler.service.db.api_tables import ProjectRow
+from sutler.service.auth.service import in_words
+from sutler.service.db.api_tables import ProjectRow, RetentionRow
 from sutler.service.db.projects import enter
 from sutler.service.documents.errors import DocumentError
 from sutler.service.web.caller import Caller
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
+RetentionKind = Literal["plans", "jobs", "decisions", "observations", "audit"]
+"""What is kept for as long as its project's operator says; `jobs`: plans that failed or were cancelled."""
+LEAST_KEPT: Final[Mapping[RetentionKind, timedelta]] = {
+    **dict.fromkeys(("plans", "jobs", "decisions", "audit"), timedelta(hours=1)),  # whoever waits for it gets it
+    "observations": timedelta(days=8),  # replanning looks back over them (traffic/repository.py)
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project, and how much of the service it may use; None: as much as there is."""
+    """A project, and how much of the service it may use; None: as much as there is.
+
+    `kept_s`: by kind, how long rows are kept, where its operator said so.
+    """
 
     name: str
     created_at: datetime
     most_requests_per_minute: int | None
     most_solves_at_once: int | None
     most_stored_plans: int | None
+    kept_s: Mapping[str, int]
 
 
-_COLUMNS: Final = tuple(getattr(ProjectRow, name) for name in Project.__slots__)
+_KEPT: Final = (
+    select(func.coalesce(func.jsonb_object_agg(RetentionRow.kind, RetentionRow.kept_s), func.jsonb_build_object()))
+    .where(RetentionRow.project == ProjectRow.name)
+    .scalar_subquery()
+    .label("kept_s")
+)
+_COLUMNS: Final = (*(getattr(ProjectRow, name) for name in Project.__slots__[:-1]), _KEPT)
 
 
 async def every(connection: AsyncConnection) -> list[Project]:
@@ -69,3 +88,30 @@ async def limit(
     project = Project(*(await connection.execute(changed)).one())
     await audit.note(connection, caller, "project.limit", f"project/{name}", dict(limits))
     return project
+
+
+async def keep(
+    connection: AsyncConnection, name: str, kept: Mapping[RetentionKind, timedelta | None], *, caller: Caller
+) -> Project:
+    """Says how long the project keeps rows of these kinds; None: as long as where nothing is said.
+
+    Raises DocumentError for a time that is too short.
+    """
+    for kind, length in kept.items():
+        least = LEAST_KEPT[kind]
+        if length is not None and length < least:
+            least_s, given_s = (int(each.total_seconds()) for each in (least, length))
+            raise DocumentError.of(kind, f"must be kept for at least {in_words(least_s)}", value=in_words(given_s))
+    told: dict[str, int | None] = {
+        kind: None if length is None else int(length.total_seconds()) for kind, length in kept.items()
+    }
+    for each, kept_s in told.items():
+        if kept_s is None:
+            await connection.execute(delete(RetentionRow).where(RetentionRow.kind == each))
+            continue
+        new = upsert(RetentionRow).values(project=name, kind=each, kept_s=kept_s)
+        await connection.execute(
+            new.on_conflict_do_update(index_elements=["project", "kind"], set_={"kept_s": kept_s})
+        )
+    await audit.note(connection, caller, "project.retention", f"project/{name}", told)
+    return Project(*(await connection.execute(select(*_COLUMNS).where(ProjectRow.name == name))).one())

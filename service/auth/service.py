@@ -23,8 +23,8 @@ from sutler.service.web.errors import ConflictError, NotAllowedError, NotFoundEr
 
 LONGEST_NAME: Final = 100
 LONGEST_LIFETIME: Final = timedelta(days=36_500)
-_LENGTH: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_LENGTH: Final = re.compile(r"([0-9]{1,9})\s*([smhdwy])", re.ASCII)
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _PRINTABLE: Final = re.compile(PRINTABLE)
 
 
@@ -132,10 +132,16 @@ async def revoke_key(
 
 
 def lifetime_of(text: str, *, field: str) -> timedelta:
-    """12h, 90d, 52w: how long a key is valid. Raises DocumentError."""
+    """12h, 90d, 2y: how long a key is valid, or something is kept. Raises DocumentError."""
     found = _LENGTH.fullmatch(text.strip())
     if found is not None:
         seconds = int(found[1]) * _SECONDS[found[2]]
         if 0 < seconds <= LONGEST_LIFETIME.total_seconds():
             return timedelta(seconds=seconds)
-    raise DocumentError.of(field, "must be a length of time up to 100 years, such as 12h, 90d or 52w", value=text)
+    raise DocumentError.of(field, "must be a length of time up to 100 years, such as 12h, 90d or 2y", value=text)
+
+
+def in_words(length_s: int) -> str:
+    """A length of time as `lifetime_of` reads it, in the largest unit that tells it exactly."""
+    unit = max((name for name, seconds in _SECONDS.items() if length_s % seconds == 0), key=_SECONDS.__getitem__)
+    return f"{length_s // _SECONDS[unit]}{unit}"

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import projects, repository, service
-from sutler.service.auth.projects import Project
+from sutler.service.auth.projects import Project, RetentionKind
 from sutler.service.auth.repository import KeyRecord
 from sutler.service.auth.service import NewKey
 from sutler.service.db.asynchronous import begun, open_async_engine
@@ -73,6 +73,11 @@ def encrypt_secrets() -> tuple[int, str]:
     if sealer.key_id is None:
         raise SealedError("there is no key to encrypt with", "set SUTLER_SECRETS_KEYS (docs/webhooks.md)")
     return _in_the_store(None, lambda connection: encrypt_all(connection, sealer=sealer)), sealer.key_id
+
+
+def keep_of_project(name: str, kept: Mapping[RetentionKind, timedelta | None]) -> Project:
+    """Says for how long a project's rows are kept. Raises DocumentError for no such project, or too short a time."""
+    return _in_the_store(name, lambda connection: projects.keep(connection, name, kept, caller=CLI))
 
 
 def _in_the_store(project: str | None, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:

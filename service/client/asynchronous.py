@@ -80,6 +80,9 @@ class AsyncClient:
     async def get_plan(self, plan_id: UUID | str) -> PlanDocument | Job:
         return await self._send(calls.plan_at(plan_id))
 
+    async def delete_plan(self, plan_id: UUID | str) -> None:
+        await self._send(calls.plan_deleted(plan_id))
+
     def plans(self) -> AsyncIterator[PlanSummary]:
         return self._all(calls.plans)
 

@@ -106,6 +106,11 @@ def plan_at(plan_id: UUID | str) -> Call[PlanDocument | Job]:
     return made_at(f"/v1/plans/{plan_id}", PlanDocument)
 
 
+def plan_deleted(plan_id: UUID | str) -> Call[None]:
+    """Is not repeated: where the answer was lost, the second one would be that there is no such plan."""
+    return sending("DELETE", f"/v1/plans/{plan_id}", _nothing, can_repeat=False)
+
+
 def estimated(question: Mapping[str, Any]) -> Call[EstimateDocument]:
     return sending("POST", "/v1/estimates", _of(EstimateDocument), question)
 

@@ -90,6 +90,10 @@ class Client:
         """A plan, or where it is while it is being made."""
         return self._send(calls.plan_at(plan_id))
 
+    def delete_plan(self, plan_id: UUID | str) -> None:
+        """Deletes a plan that no deployment stands on, nor any simulation that is kept."""
+        self._send(calls.plan_deleted(plan_id))
+
     def plans(self) -> Iterator[PlanSummary]:
         """All plans, the newest first."""
         return self._all(calls.plans)

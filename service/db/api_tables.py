@@ -27,6 +27,20 @@ class ProjectRow(Base):
     most_stored_plans: Mapped[int | None]
 
 
+class RetentionRow(Base):
+    """For how long a project keeps rows of one kind, as its operator said, and how many were deleted since for that.
+
+    Without a row they are kept for as long as the service keeps them anyway. Kinds are those of auth/projects.py.
+    """
+
+    __tablename__ = "retention"
+
+    project: Mapped[str] = mapped_column(ForeignKey("project.name"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    kept_s: Mapped[int] = mapped_column(BigInteger)
+    deleted: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+
+
 class Owned:
     """What the tables of projects have in common. A transaction of one need not name it (projects.py)."""
 
@@ -90,7 +104,11 @@ class AuditRow(Owned, Base):
     request_id: Mapped[str | None]
     detail: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
 
-    __table_args__ = (Index("ix_audit_target", "target", "id"), Index("ix_audit_project", "project", "id"))
+    __table_args__ = (
+        Index("ix_audit_target", "target", "id"),
+        Index("ix_audit_project", "project", "id"),
+        Index("ix_audit_project_at", "project", "at"),
+    )
 
 
 class DeploymentRow(Owned, Base):
@@ -168,7 +186,8 @@ Index("ix_plan_status", PlanRow.status)
 class CostRow(Owned, Base):
     """What a deployment cost from one instant to another, the same all the time; `ended_at` NULL: it still does.
 
-    By `plan_id`, a plan that held; NULL: by what was reported as rented. `deployment_id` NULL: it was deleted.
+    By `plan_id`, a plan that held, and which may be deleted; NULL: by what was reported as rented. `deployment_id`
+    NULL: it was deleted.
     """
 
     __tablename__ = "cost"
@@ -176,7 +195,7 @@ class CostRow(Owned, Base):
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     deployment_id: Mapped[UUID | None] = mapped_column(ForeignKey("deployment.id", ondelete="SET NULL"))
     deployment_name: Mapped[str]
-    plan_id: Mapped[UUID | None] = mapped_column(ForeignKey("plan.id", ondelete="CASCADE"))
+    plan_id: Mapped[UUID | None]
     began_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     usd_per_hour: Mapped[float]
@@ -219,6 +238,7 @@ Index(
     OfflinePlanRow.id.desc(),
 )
 Index("ix_offline_plan_first_id", OfflinePlanRow.first_id, OfflinePlanRow.created_at)
+Index("ix_offline_plan_parent_id", OfflinePlanRow.parent_id)
 Index("ix_offline_plan_status", OfflinePlanRow.status)
 
 
@@ -235,6 +255,11 @@ class StudyRow(AskedPlan, Base):
 Index("ix_study_project_created_at", StudyRow.project, StudyRow.created_at.desc(), StudyRow.id.desc())
 Index("ix_study_digest", StudyRow.digest, StudyRow.created_at.desc())
 Index("ix_study_status", StudyRow.status)
+Index(
+    *("ix_study_plan_id", StudyRow.kind),
+    text("((asked -> 'plan'::text) ->> 'id'::text)"),
+    postgresql_where=text("kind = 'simulation'"),
+)
 
 
 class IdempotencyRow(Base):

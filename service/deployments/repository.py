@@ -44,6 +44,11 @@ _WITHOUT_PLAN: Final = text("""
     ORDER BY d.updated_at LIMIT 100 FOR UPDATE OF d SKIP LOCKED
 """)
 
+RETAINED: Final = """
+    SELECT d.id FROM deployment d JOIN retention r ON r.project = d.project WHERE r.kind = :kind
+"""
+"""Deployments of projects whose operator said how long what is of this kind is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
-from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from psycopg.errors import LockNotAvailable, QueryCanceled
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from sutler.service.auth.projects import RetentionKind
 from sutler.service.db.asynchronous import reading
 from sutler.service.db.errors import DatabaseError
 from sutler.service.db.queue import DELIVERIES, LOOKS, QUICK_SOLVES, SOLVES, URGENT_LOOKS
@@ -53,9 +54,15 @@ class StoreMetrics:
         yield from self.gathered
 
 
-def gauge(name: str, documentation: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> Metric:
-    """A gauge with its values by the values of its labels."""
-    made = GaugeMetricFamily(name, documentation, labels=labels)
+def gauge(
+    name: str,
+    documentation: str,
+    labels: Sequence[str],
+    values: Mapping[tuple[str, ...], float],
+    family: type[GaugeMetricFamily] | type[CounterMetricFamily] = GaugeMetricFamily,
+) -> Metric:
+    """A gauge, or a counter, with its values by the values of its labels."""
+    made = family(name, documentation, labels=labels)
     for of_labels, value in values.items():
         made.add_metric(of_labels, value)
     return made
@@ -70,17 +77,18 @@ def histogram(name: str, documentation: str, bounds: Sequence[float], counts: Se
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """One gauge: a row is its labels, then its value. `always` are labels that are 0 rather than absent."""
+    """One gauge or counter: a row is its labels, then its value. `always`: labels that are 0 rather than absent."""
 
     name: str
     documentation: str
     labels: tuple[str, ...]
     statement: TextClause
     always: tuple[tuple[str, ...], ...] = ()
+    family: type[GaugeMetricFamily] | type[CounterMetricFamily] = GaugeMetricFamily
 
     def answered(self, rows: Sequence[Row[Any]]) -> Metric:
         found = dict.fromkeys(self.always, 0.0) | {tuple(row[:-1]): float(row[-1]) for row in rows}
-        return gauge(self.name, self.documentation, self.labels, found)
+        return gauge(self.name, self.documentation, self.labels, found, self.family)
 
 
 _QUESTIONS: Final = (
@@ -140,6 +148,14 @@ _QUESTIONS: Final = (
         ("status",),
         text("SELECT status, count(*) FROM offline_plan GROUP BY status"),
         always=tuple((status,) for status in OFFLINE_STATUSES),
+    ),
+    _Question(
+        "sutler_retention_deleted",
+        "Rows deleted because they were older than the project's operator said that they are kept, by kind.",
+        ("kind",),
+        text("SELECT kind, deleted FROM retention"),
+        always=tuple((kind,) for kind in get_args(RetentionKind)),
+        family=CounterMetricFamily,
     ),
     _Question(
         "sutler_deployments",

@@ -1,4 +1,4 @@
-"""The endpoints that every kind of plan has: ask for one, see it, cancel it, see what it is for.
+"""The endpoints that every kind of plan has: ask for one, see it, cancel it, delete it, see what it is for.
 
 Flow: PlanKind (plan_requests.py) -> router_of (here) -> endpoints.py and service/offline/endpoints.py, which add
 their own.
@@ -82,6 +82,16 @@ def router_of(kind: Kind, described: Described, **examples: Any) -> APIRouter:
         responses=responses(401, 403, 404, 409, 422, 429, 503),
     )
     router.add_api_route(
+        "/{plan_id}",
+        partial(_delete, kind),
+        methods=["DELETE"],
+        name=f"delete_{name}",
+        description=f"Delete a {kind.noun} that is not being made and that nothing refers to which is kept.",
+        status_code=204,
+        response_model=None,
+        responses=responses(401, 403, 404, 409, 422, 429, 503),
+    )
+    router.add_api_route(
         f"/{{plan_id}}/{kind.asked}",
         partial(_get_asked, kind),
         methods=["GET"],
@@ -148,6 +158,10 @@ async def _get(
 
 async def _cancel(kind: Kind, services: Service, caller: Planner, plan_id: UUID) -> BaseModel:
     return plan_responses.job_of(await plan_requests.cancel(services, kind, plan_id, caller=caller))
+
+
+async def _delete(kind: Kind, services: Service, caller: Planner, plan_id: UUID) -> None:
+    await plan_requests.delete(services, kind, plan_id, caller=caller)
 
 
 async def _get_asked(kind: Kind, services: Service, _reader: Reader, plan_id: UUID) -> Response:

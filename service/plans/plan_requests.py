@@ -1,8 +1,8 @@
-"""Asking for plans of any kind: admitted, queued in one transaction, waited for, cancelled.
+"""Asking for plans of any kind: admitted, queued in one transaction, waited for, cancelled, deleted.
 
 PLAN (service.py), OFFLINE_PLAN (service/offline/service.py) and the kinds of service/studies/service.py are one
-PlanKind each. Flow: plan_endpoints.py -> ask, finished, cancel (here) -> PlanTable (plan_table.py), the queue, the
-audit log.
+PlanKind each. Flow: plan_endpoints.py -> ask, finished, cancel, delete (here) -> PlanTable (plan_table.py), the
+queue, the audit log.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sutler.service.auth import audit
 from sutler.service.db.asynchronous import begun, reading
 from sutler.service.db.notices import notify, plan_topic
 from sutler.service.documents.fields import Document
-from sutler.service.plans import claims, quotas
+from sutler.service.plans import claims, deletion, quotas
 from sutler.service.plans.plan_table import PlanOrder, PlanTable, StoredPlan
 from sutler.service.web import idempotency
 from sutler.service.web.caller import LOCAL, Caller
@@ -182,6 +182,20 @@ async def cancel(services: Services, kind: PlanKind[Any, R], plan_id: UUID, *, c
         await notify(connection, plan_topic(plan_id))
         await audit.note(connection, caller, f"{kind.operation}.cancel", kind.target(plan_id))
     return record
+
+
+async def delete(services: Services, kind: PlanKind[Any, R], plan_id: UUID, *, caller: Caller) -> None:
+    """Deletes a plan, which frees its place among those that a project may keep.
+
+    Raises NotFoundError, and ConflictError where it is being made or something that is kept refers to it.
+    """
+    async with services.changing(caller) as connection:
+        record = await stored(connection, kind.table, plan_id)
+        hold = await deletion.deleted(connection, kind.table.row, plan_id)
+        if hold is not None:
+            why = hold.why.format(url=record.url, deployment=getattr(record, "deployment", None))
+            raise ConflictError(f"{kind.noun} {plan_id} cannot be deleted: {why}")
+        await audit.note(connection, caller, f"{kind.operation}.delete", kind.target(plan_id))
 
 
 def cancelled(why: str) -> dict[str, Any]:

@@ -11,6 +11,9 @@ from sutler.service.web.errors import QuotaUsedUpError
 _MOST: Final = text("""
     SELECT most_stored_plans FROM project WHERE name = :project AND most_stored_plans IS NOT NULL FOR NO KEY UPDATE
 """)
+_REMEDY: Final = (
+    "delete some (DELETE /v1/plans/ID), have its operator say how long they are kept (`sutler projects retention`)"
+)
 _STORED: Final = text("""
     SELECT (SELECT count(*) FROM plan) + (SELECT count(*) FROM offline_plan) + (SELECT count(*) FROM study)
 """)
@@ -20,4 +23,4 @@ async def check_stored(connection: AsyncConnection, project: str) -> None:
     """Whether there is room for one more, in a transaction of the project. Raises QuotaUsedUpError."""
     most = await connection.scalar(_MOST, {"project": project})
     if most is not None and (await connection.scalar(_STORED) or 0) >= most:
-        raise QuotaUsedUpError.of(project, "most_stored_plans", most, "none is deleted by itself")
+        raise QuotaUsedUpError.of(project, "most_stored_plans", most, _REMEDY)

@@ -1,6 +1,7 @@
 """What is kept for a while only: answers to named requests, counts of changes, deliveries, jobs that failed.
 
-Plans, deployments and the audit log are kept; the market's history has a retention of its own. A job whose worker is
+Plans, deployments and the audit log are kept, unless a project's operator said for how long (retention.py); the
+market's history has a retention of its own. A job whose worker is
 silent is put back into the queue by whoever sees it first.
 """
 

@@ -46,7 +46,7 @@ from sutler.service.settings import ServiceSettings
 from sutler.service.translation.market_source import STORE_MAX_AGE_S
 from sutler.service.webhooks.sealing import Sealer
 from sutler.service.webhooks.service import deliver, put_back_lost
-from sutler.service.workers import housekeeping
+from sutler.service.workers import housekeeping, retention
 from sutler.service.workers.clearing_job import Clearer
 from sutler.service.workers.offline_job import OfflineMaker
 from sutler.service.workers.plan_job import Maker
@@ -132,7 +132,8 @@ class Worker:
                 group.create_task(every(self._engine, WATCH_S, self._looker.ask_for_looks))
                 group.create_task(every(self._engine, WATCH_S, self._clearer.clear))
                 group.create_task(every(self._engine, SILENCE_S, self._look_for_silence))
-                group.create_task(self._read_feeds())
+                group.create_task(steadily(WATCH_S, "feeds are not read", self._feeds.run))
+                group.create_task(steadily(housekeeping.EVERY_S, "what is old is not deleted", self._delete_old))
         finally:
             await asyncio.gather(*(solver.stop() for solver in [*self._solvers, *self._lookers]))
 
@@ -179,18 +180,11 @@ class Worker:
             delete_jobs="successful",
         )
 
-    async def _read_feeds(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_S)
-            try:
-                await self._feeds.run()
-            except DatabaseError as error:
-                logger.warning("feeds are not read: %s", error)
-            except Exception:
-                logger.exception("feeds are not read, by a defect of sutler")
-
     async def _tidy(self, connection: AsyncConnection) -> None:
         await housekeeping.tidy(connection, self._now())
+
+    async def _delete_old(self) -> None:
+        await retention.delete_old(self._engine, self._now())
 
     async def _look_for_silence(self, connection: AsyncConnection) -> None:
         """Tells of clouds that have stopped answering."""
@@ -221,15 +215,24 @@ class Worker:
 
 async def every(engine: AsyncEngine, wait_s: float, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
     """Does this again and again, each time in a transaction of its own; no error ends it, nor what else is done."""
+
+    async def in_a_transaction() -> None:
+        async with begun(engine) as connection:
+            await work(connection)
+
+    await steadily(wait_s, work.__name__.strip("_"), in_a_transaction)
+
+
+async def steadily(wait_s: float, otherwise: str, work: Callable[[], Awaitable[object]]) -> None:
+    """Does this again and again; no error ends it, nor what else is done. `otherwise`: what the log says of one."""
     while True:
         await asyncio.sleep(wait_s)
         try:
-            async with begun(engine) as connection:
-                await work(connection)
+            await work()
         except (ConnectorException, DatabaseError) as error:
-            logger.warning("%s: %s", work.__name__.strip("_"), error)
+            logger.warning("%s: %s", otherwise, error)
         except Exception:
-            logger.exception("%s: a defect of sutler", work.__name__.strip("_"))
+            logger.exception("%s: a defect of sutler", otherwise)
 
 
 def _free(solvers: list[SolverProcess]) -> "asyncio.Queue[SolverProcess]":

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
 from sutler.service.db.queue import LOOK, URGENT, URGENT_LOOKS
 from sutler.service.db.watch_tables import DecisionRow, WatchRow
+from sutler.service.deployments.repository import RETAINED
 from sutler.service.deployments.watch_schema import DecisionResource
 from sutler.service.web.paging import Before, newest_first
 
@@ -182,6 +183,9 @@ async def decisions(
 
 
 async def forget_old(connection: AsyncConnection, before: datetime) -> None:
-    """Removes decisions that issued nothing; those of revisions stay with them."""
-    gone = text("DELETE FROM decision WHERE at < :before AND revision IS NULL")
-    await connection.execute(gone, {"before": before})
+    """Removes decisions that issued nothing; those of revisions stay with them.
+
+    Those of projects whose operator said how long they are kept are left to that (workers/retention.py).
+    """
+    gone = "DELETE FROM decision WHERE at < :before AND revision IS NULL AND deployment_id NOT IN ({})"
+    await connection.execute(text(gone.format(RETAINED)), {"before": before, "kind": "decisions"})

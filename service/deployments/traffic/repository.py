@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import PlanRow
 from sutler.service.db.watch_tables import ObservationRow
+from sutler.service.deployments.repository import RETAINED
 from sutler.service.deployments.traffic import season_repository
 from sutler.service.deployments.traffic.window import Observation
 
@@ -137,5 +138,6 @@ async def planned_models(connection: AsyncConnection, plan_id: UUID) -> list[Any
 
 
 async def forget_old(connection: AsyncConnection, before: datetime) -> None:
-    """Removes what was received before that."""
-    await connection.execute(text("DELETE FROM observation WHERE received_at < :before"), {"before": before})
+    """Removes what was received before that, unless the project's operator said how long it is kept."""
+    gone = text(f"DELETE FROM observation WHERE received_at < :before AND deployment_id NOT IN ({RETAINED})")
+    await connection.execute(gone, {"before": before, "kind": "observations"})

@@ -1,4 +1,4 @@
-"""Plans over HTTP: asked for, waited for, followed, cancelled, listed, and asked for twice."""
+"""Plans over HTTP: asked for, waited for, followed, cancelled, deleted, listed, and asked for twice."""
 
 import threading
 from datetime import datetime
@@ -222,3 +222,41 @@ def test_a_plan_is_exported_under_its_url(service: Running) -> None:
     assert "vllm serve" in script.text
     assert script.headers["Content-Type"].startswith("text/x-shellscript")
     assert service.get(f"/v1/plans/{plan['id']}/export/nonsense").status_code == 422
+
+
+def test_a_plan_that_is_deleted_is_gone_and_asked_for_anew_under_its_key(service: Running) -> None:
+    key = {"Idempotency-Key": str(uuid4())}
+    url = service.post("/v1/plans", CHAT, headers=key).headers["Location"]
+    assert (service.delete(url).status_code, service.get(url).status_code) == (204, 404)
+    assert service.delete(url).status_code == 404
+    again = service.post("/v1/plans", CHAT, headers=key)
+    assert (again.status_code, again.headers["Location"] == url) == (201, False)
+    noted = service.get("/v1/audit", params={"action": "plan.delete"}).json()["items"]
+    assert f"plan/{url.rpartition('/')[2]}" in [each["target"] for each in noted]
+
+
+def test_a_plan_that_is_being_made_is_cancelled_before_it_is_deleted(service: Running) -> None:
+    url = service.post("/v1/plans", a_slow_problem(), headers={"Prefer": "respond-async"}).headers["Location"]
+    refused = service.delete(url)
+    assert (refused.status_code, f"POST {url}/cancel" in refused.json()["detail"]) == (409, True)
+    assert service.post(f"{url}/cancel").status_code == 200
+    assert service.delete(url).status_code == 204
+
+
+def test_a_plan_that_a_deployment_stands_on_is_deleted_after_it(service: Running, name: str) -> None:
+    assert service.put(f"/v1/deployments/{name}", {"problem": CHAT}).status_code == 201
+    current = until(lambda: plan.json() if (plan := service.get(f"/v1/deployments/{name}/plan")).ok else None)
+    refused = service.delete(f"/v1/plans/{current['id']}")
+    assert (refused.status_code, f"deployment {name} stands on it" in refused.json()["detail"]) == (409, True)
+    assert service.delete(f"/v1/deployments/{name}").status_code == 204
+    assert service.delete(f"/v1/plans/{current['id']}").status_code == 204
+
+
+def test_a_plan_is_deleted_after_its_simulations(service: Running) -> None:
+    url = service.post("/v1/plans", CHAT).headers["Location"]
+    asked = {"plan_id": url.rpartition("/")[2], "duration_s": 5}
+    simulation = service.post("/v1/simulations", asked).headers["Location"]
+    refused = service.delete(url)
+    assert (refused.status_code, "DELETE /v1/simulations/ID" in refused.json()["detail"]) == (409, True)
+    assert service.delete(simulation).status_code == 204
+    assert service.delete(url).status_code == 204

@@ -192,7 +192,12 @@ def test_a_project_keeps_no_more_plans_than_it_may(api: Api) -> None:
     assert [answer.status_code for answer in answers] == [202, 202, 429, 429]
     (field,) = answers[2].json()["errors"]
     assert (field["field"], field["value"]) == ("most_stored_plans", "2")
+    assert "DELETE /v1/plans/ID" in field["remedy"]
     assert ask(api, key, "GET", "/deployments").json()["items"] == []
+    one = answers[0].json()["url"].removeprefix("/v1")
+    assert ask(api, key, "POST", f"{one}/cancel").status_code == 200
+    assert ask(api, key, "DELETE", one).status_code == 204
+    assert [ask(api, key, "POST", "/plans", CHAT, **ASYNC).status_code for _ in range(2)] == [202, 429]
     assert ask(api, made_here("plan"), "POST", "/plans", CHAT, **ASYNC).status_code == 202
     sutler("projects", "limit", "other", "--most-stored-plans", "0")
     assert ask(api, key, "POST", "/plans", CHAT, **ASYNC).status_code == 202

@@ -85,3 +85,27 @@ def test_measurements_are_of_the_project_that_the_settings_name(
     assert (done.exit_code, "sutler projects list" in done.stderr) == (2, True)
     monkeypatch.setenv("SUTLER_PROJECT", "research")
     assert told("profiles", "list") == []
+
+
+def test_how_long_what_is_kept_is_said_listed_and_taken_back() -> None:
+    kept = told("projects", "retention", "default", "--plans", "90d", "--audit", "2y")["kept_s"]
+    assert kept == {"plans": 90 * 86_400, "audit": 2 * 365 * 86_400}
+    assert told("projects", "retention", "default", "--plans", "2w")["kept_s"]["plans"] == 14 * 86_400
+    assert "audit 2y, plans 2w" in sutler("projects", "list").stdout
+    assert told("projects", "retention", "default", "--plans", "0", "--audit", "0")["kept_s"] == {}
+    assert "as by default" in sutler("projects", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ((), "at least one of the five"),
+        (("--plans", "soon"), "--plans"),
+        (("--plans", "59m"), "must be kept for at least 1h"),
+        (("--observations", "7d"), "must be kept for at least 8d"),
+    ],
+)
+def test_a_time_that_cannot_be_is_refused(words: tuple[str, ...], remedy: str) -> None:
+    done = sutler("projects", "retention", "default", *words)
+    assert (done.exit_code, remedy in done.stderr) == (2, True)
+    assert "is none" in sutler("projects", "retention", "nobody", "--plans", "1d").stderr

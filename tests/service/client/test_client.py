@@ -84,6 +84,8 @@ def test_a_problem_is_planned_by_the_service_as_it_is_here(client: Either, tmp_p
     assert plan.objective == sutler.plan(EXAMPLE, changes=DEARER).objective
     assert client.get_plan(plan.id) == plan
     assert plan.id in [one.id for one in client.plans()]
+    client.delete_plan(plan.id)
+    assert plan.id not in [one.id for one in client.plans()]
 
 
 def test_a_deployment_is_made_read_carried_out_and_changed(client: Either, name: str) -> None:
