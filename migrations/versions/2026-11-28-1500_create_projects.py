@@ -21,8 +21,6 @@ OWNED = (
 UNIQUE = (
     ("deployment", "uq_deployment_name", ["name"]),
     ("calibration", "uq_calibration_name_revision", ["name", "revision"]),
-    ("profile_layer", "uq_profile_layer_digest", ["digest"]),
-    ("profile_run", "uq_profile_run_digest", ["digest"]),
 )
 LISTED = ("plan", "offline_plan", "study")
 NEWEST_FIRST = [sa.text("created_at DESC"), sa.text("id DESC")]

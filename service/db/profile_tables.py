@@ -11,11 +11,11 @@ from sutler.service.db.tables import NOW, Base
 
 
 class Imported(Owned):
-    """What the tables of measurements have in common; `digest` tells a project's rows apart: a file can be imported
-    twice."""
+    """What the tables of measurements have in common; `digest`, of a row and its project, tells rows apart: a file
+    can be imported twice."""
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    digest: Mapped[bytes]
+    digest: Mapped[bytes] = mapped_column(unique=True)
     imported_at: Mapped[datetime] = mapped_column(server_default=NOW)
     imported_from: Mapped[str]
     gpu: Mapped[str]
@@ -48,10 +48,7 @@ class ProfileRunRow(Imported, Base):
     request_rate_rps: Mapped[float | None]
     length_spread_fraction: Mapped[float | None]
 
-    __table_args__ = (
-        UniqueConstraint("project", "digest", name="uq_profile_run_project_digest"),
-        Index("ix_profile_run_gpu_model", "gpu", "model"),
-    )
+    __table_args__ = (Index("ix_profile_run_gpu_model", "gpu", "model"),)
 
 
 class ProfileLayerRow(Imported, Base):
@@ -61,10 +58,7 @@ class ProfileLayerRow(Imported, Base):
 
     row: Mapped[dict[str, Any]]
 
-    __table_args__ = (
-        UniqueConstraint("project", "digest", name="uq_profile_layer_project_digest"),
-        Index("ix_profile_layer_gpu_model", "gpu", "model"),
-    )
+    __table_args__ = (Index("ix_profile_layer_gpu_model", "gpu", "model"),)
 
 
 class CalibrationRow(Owned, Base):

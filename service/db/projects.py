@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sutler.service.db.queue_schema import SEARCH_PATH
+from sutler.service.settings import DEFAULT_PROJECT
 
 SCHEMA: Final = "of_project"
 EVERYWHERE: Final[dict[str, Any]] = {"schema_translate_map": {None: "public"}}
@@ -63,6 +64,12 @@ def begin(connection: Connection) -> None:
         raise RuntimeError("this transaction names no project: use of_project or across (service/db/projects.py)")
     if project is not _ACROSS:
         connection.exec_driver_sql(_ENTER, (project,))
+
+
+def project_of(connection: Connection) -> str:
+    """Whose the transaction is; what nobody is named for is the first project's."""
+    project = connection.get_execution_options().get(_OPTION)
+    return project if isinstance(project, str) else DEFAULT_PROJECT
 
 
 async def enter(connection: AsyncConnection, project: str) -> None:

@@ -7,13 +7,15 @@ from sutler.service.db.errors import SchemaError
 from sutler.service.settings import StoreSettings
 
 HEAD = "0018"  # of the tables that this sutler works with: the newest file in migrations/versions
+OLDEST = "0016"  # whose sutler works with these tables too: what only it needs goes with the next version
 
 
 def open_store(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engine:
     """An engine on the operator's server or the private one, whose tables are those of this sutler.
 
     The private database is brought up to date without asking; a server that others may use too gets its first tables
-    so, but newer ones only by `sutler db upgrade`. Raises DatabaseError, SettingsError.
+    so, but newer ones only by `sutler db upgrade`. Tables of the version after are taken as they are. Raises
+    DatabaseError, SettingsError.
     """
     engine = open_engine(settings, patience)
     try:
@@ -26,13 +28,20 @@ def open_store(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engin
 
 def _ensure_tables(engine: Engine, *, may_upgrade: bool) -> None:
     found = schema_version(engine)
-    if found == HEAD:
+    if found == HEAD or (found is not None and found > HEAD and _serves_this(engine)):
         return
     if found is not None and not may_upgrade:
         raise SchemaError(f"the database is at version {found}, sutler at {HEAD}: run `sutler db upgrade`")
     from sutler.service.db.upgrade import upgrade  # Alembic is imported only where it has something to do
 
     upgrade(engine)
+
+
+def _serves_this(engine: Engine) -> bool:
+    """Whether newer tables say that this sutler works with them too (upgrade.py): it is about to be replaced."""
+    with connected(engine) as connection:
+        oldest = connection.scalar(text("SELECT obj_description('alembic_version'::regclass, 'pg_class')"))
+        return oldest is not None and oldest <= HEAD
 
 
 def schema_version(engine: Engine) -> str | None:

@@ -1,18 +1,33 @@
-"""Brings the tables to a version, with Alembic; several processes may try at once, one does it."""
+"""Brings the tables to a version, with Alembic; several processes may try at once, one does it.
 
+A service of the version before may go on meanwhile: it waits for the tables, and finds all that it needs afterwards.
+"""
+
+import time
 from pathlib import Path
+from typing import Final
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from alembic.util import CommandError
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
 
 from sutler.service.db.engine import open_engine, translated
 from sutler.service.db.errors import SchemaError
+from sutler.service.db.store import HEAD, OLDEST
 from sutler.service.settings import store_settings
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 UPGRADE_LOCK = 0x5E71_0001  # any number: it keeps this advisory lock apart from others
+TURN_MS: Final = 500  # below deadlock_timeout (1 s), after which PostgreSQL would end a transaction of the service's
+PAUSE_S: Final = 0.5  # chosen: what has waited for a turn is done by then
+_TABLES: Final = text("""
+    SELECT string_agg(format('public.%I', tablename), ', ') FROM pg_tables
+    WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+""")
 
 
 def config() -> Config:
@@ -43,6 +58,8 @@ def downgrade(engine: Engine, to: str) -> None:
 def _run(engine: Engine, direction: str, to: str) -> None:
     with translated(), engine.begin() as connection:
         hold_still(connection)
+        if MigrationContext.configure(connection).get_current_revision() not in (None, HEAD):
+            _lock(connection)
         _go(connection, direction, to)
 
 
@@ -70,3 +87,21 @@ def _go(connection: Connection, direction: str, to: str) -> None:
     except CommandError as error:
         detail = f"the tables cannot be brought to {to}: {error}; this sutler may be older than the database"
         raise SchemaError(detail) from error
+    connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{OLDEST}'"))
+
+
+def _lock(connection: Connection) -> None:
+    """Takes all tables at once: taken one by one, as migrations come to them, they are a deadlock with whoever has a
+    later one and waits for an earlier one."""
+    tables = connection.scalar(_TABLES)
+    while True:
+        try:
+            with connection.begin_nested():
+                connection.execute(text(f"SET LOCAL lock_timeout = {TURN_MS}"))
+                connection.execute(text(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE"))
+                connection.execute(text("SET LOCAL lock_timeout = 0"))
+            return
+        except OperationalError as error:
+            if not isinstance(error.orig, LockNotAvailable):
+                raise
+            time.sleep(PAUSE_S)

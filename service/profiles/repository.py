@@ -1,5 +1,6 @@
 """The tables of profiles and calibrations. What is imported twice is kept once; calibrations are only added."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -10,8 +11,10 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from sutler.service.db.profile_tables import CalibrationRow, ProfileLayerRow, ProfileRunRow
+from sutler.service.db.projects import project_of
 from sutler.service.profiles.layer_rows import LayerRow, digest_of, row_fields
 from sutler.service.profiles.runs import ProfileKey, ProfileRun
+from sutler.service.settings import DEFAULT_PROJECT
 
 KEY: Final = tuple(field.name for field in fields(ProfileKey))
 NUMBERS: Final = tuple(field.name for field in fields(ProfileRun) if field.name != "key")
@@ -68,11 +71,17 @@ def _added(
     rows: Iterable[dict[str, Any]],
     imported_from: str,
 ) -> int:
-    values = [{**row, "imported_from": imported_from} for row in rows]
+    project = project_of(connection)
+    values = [{**row, "imported_from": imported_from, "digest": _digest_in(project, row["digest"])} for row in rows]
     if not values:
         return 0
     statement = upsert(table).on_conflict_do_nothing().returning(table.id)
     return len(connection.execute(statement, values).all())
+
+
+def _digest_in(project: str, digest: bytes) -> bytes:
+    """What two projects measure alike is not the same. In the first it is as it was before there were projects."""
+    return digest if project == DEFAULT_PROJECT else hashlib.sha256(f"{project} ".encode() + digest).digest()
 
 
 def profiles(connection: Connection, wanted: RunFilter) -> list[Profile]:

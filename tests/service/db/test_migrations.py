@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from sqlalchemy import Engine, text
 from sutler.service.db.engine import open_engine
 from sutler.service.db.errors import SchemaError
 from sutler.service.db.queue_schema import NEWEST_SCRIPT, is_ours
-from sutler.service.db.store import HEAD, open_store, schema_version
+from sutler.service.db.store import HEAD, OLDEST, open_store, schema_version
 from sutler.service.db.tables import Base
 from sutler.service.db.upgrade import config, downgrade, upgrade
 from sutler.service.settings import StoreSettings
@@ -56,9 +57,11 @@ def tables(engine: Engine) -> set[object]:
     return {name for (name,) in found(engine, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
 
 
-def set_version(engine: Engine, version: str) -> None:
+def set_version(engine: Engine, version: str, *, oldest: str = "9999") -> None:
+    """`oldest`: the version whose sutler the tables say that they work with too."""
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+        connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{oldest}'"))
 
 
 def test_the_version_in_the_code_is_that_of_the_newest_migration() -> None:
@@ -385,6 +388,44 @@ def test_a_newer_database_is_refused_with_the_remedy(new_database: StoreSettings
         with pytest.raises(SchemaError, match="may be older than the database"):
             upgrade(engine)
         assert schema_version(engine) == "9999"
+
+
+def test_tables_of_the_version_after_are_worked_with_where_they_say_so(new_database: StoreSettings) -> None:
+    """Who is about to be replaced, and dies meanwhile, is started again."""
+    open_store(new_database).dispose()
+    with opened(new_database) as engine:
+        set_version(engine, "9999", oldest=HEAD)
+        open_store(new_database).dispose()
+        assert schema_version(engine) == "9999"
+
+
+def test_an_upgrade_says_which_version_goes_on_to_work(new_database: StoreSettings) -> None:
+    with opened(new_database) as engine:
+        upgrade(engine)
+        assert found(engine, "SELECT obj_description('alembic_version'::regclass)") == [(OLDEST,)]
+        assert int(OLDEST) < int(HEAD)
+
+
+def test_an_upgrade_ends_no_transaction_that_is_at_work(new_database: StoreSettings) -> None:
+    """One that has a table and wants another, which an upgrade that takes them one by one has meanwhile."""
+    with opened(new_database) as engine:
+        upgrade(engine, "0016")
+        with ThreadPoolExecutor(1) as pool, engine.connect() as busy:
+            busy.execute(text("LOCK TABLE plan IN ROW EXCLUSIVE MODE"))
+            upgrading = pool.submit(upgrade, engine)
+            until_waiting(engine)
+            busy.execute(text("INSERT INTO audit (actor, action, target) VALUES ('me', 'a', 't')"))
+            busy.commit()
+            upgrading.result(PATIENCE_S)
+        assert found(engine, "SELECT project FROM audit") == [("default",)]
+
+
+def until_waiting(engine: Engine) -> None:
+    """Until somebody waits for a table."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not found(engine, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
 
 
 def test_the_private_database_is_brought_up_without_asking() -> None:
