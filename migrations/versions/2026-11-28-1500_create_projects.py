@@ -22,7 +22,8 @@ UNIQUE = (
     ("deployment", "uq_deployment_name", ["name"]),
     ("calibration", "uq_calibration_name_revision", ["name", "revision"]),
 )
-LISTED = ("plan", "offline_plan", "study")
+# (table, what its lists are of)
+LISTED = (("plan", ["project"]), ("offline_plan", ["project"]), ("study", ["project", "kind"]))
 NEWEST_FIRST = [sa.text("created_at DESC"), sa.text("id DESC")]
 
 
@@ -43,8 +44,8 @@ def upgrade() -> None:
         name = before.replace(table, f"{table}_project")
         op.create_unique_constraint(name, table, ["project", *columns])
         op.drop_constraint(before, table)
-    for table in LISTED:
-        op.create_index(f"ix_{table}_project_created_at", table, ["project", *NEWEST_FIRST])
+    for table, columns in LISTED:
+        op.create_index(f"ix_{table}_{'_'.join(columns)}_created_at", table, [*columns, *NEWEST_FIRST])
         op.drop_index(f"ix_{table}_created_at", table_name=table)
     op.create_index("ix_audit_project", "audit", ["project", "id"])
     op.create_index("ix_cost_project_deployment_name", "cost", ["project", "deployment_name", "ended_at"])
@@ -57,9 +58,9 @@ def downgrade() -> None:
     op.create_index("ix_cost_deployment_name", "cost", ["deployment_name", "ended_at"])
     op.drop_index("ix_cost_project_deployment_name", table_name="cost")
     op.drop_index("ix_audit_project", table_name="audit")
-    for table in LISTED:
+    for table, columns in LISTED:
         op.create_index(f"ix_{table}_created_at", table, NEWEST_FIRST)
-        op.drop_index(f"ix_{table}_project_created_at", table_name=table)
+        op.drop_index(f"ix_{table}_{'_'.join(columns)}_created_at", table_name=table)
     for table, before, columns in UNIQUE:
         op.create_unique_constraint(before, table, columns)
         op.drop_constraint(before.replace(table, f"{table}_project"), table)

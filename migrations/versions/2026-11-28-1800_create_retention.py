@@ -14,6 +14,14 @@ down_revision = "0017"
 branch_labels = None
 depends_on = None
 
+NEWEST_FIRST = [sa.text("created_at DESC"), sa.text("id DESC")]
+# Lists of one name or of all webhooks, which looked at every row: (index, table, columns before).
+LISTED: tuple[tuple[str, str, list[str]], ...] = (
+    ("ix_plan_project_deployment_name", "plan", ["project", "deployment_name"]),
+    ("ix_offline_plan_project_name", "offline_plan", ["project", "name"]),
+    ("ix_delivery_created_at", "delivery", []),
+)
+
 
 def upgrade() -> None:
     op.create_table(
@@ -26,6 +34,8 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["project"], ["project.name"], name=op.f("fk_retention_project_project")),
     )
     op.drop_constraint("fk_cost_plan_id_plan", "cost")
+    for name, table, columns in LISTED:
+        op.create_index(name, table, [*columns, *NEWEST_FIRST])
     op.create_index("ix_audit_project_at", "audit", ["project", "at"])
     op.create_index("ix_offline_plan_parent_id", "offline_plan", ["parent_id"])
     op.create_index(
@@ -42,6 +52,8 @@ def downgrade() -> None:
     op.drop_index("ix_study_plan_id", table_name="study")
     op.drop_index("ix_offline_plan_parent_id", table_name="offline_plan")
     op.drop_index("ix_audit_project_at", table_name="audit")
+    for name, table, _ in LISTED:
+        op.drop_index(name, table_name=table)
     op.execute("DELETE FROM cost WHERE plan_id IS NOT NULL AND NOT EXISTS (SELECT FROM plan WHERE id = plan_id)")
     op.create_foreign_key("fk_cost_plan_id_plan", "cost", "plan", ["plan_id"], ["id"], ondelete="CASCADE")
     op.drop_table("retention")

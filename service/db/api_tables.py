@@ -179,6 +179,10 @@ class PlanRow(AskedPlan, Base):
 
 
 Index("ix_plan_project_created_at", PlanRow.project, PlanRow.created_at.desc(), PlanRow.id.desc())
+Index(
+    *("ix_plan_project_deployment_name", PlanRow.project, PlanRow.deployment_name),
+    *(PlanRow.created_at.desc(), PlanRow.id.desc()),
+)
 Index("ix_plan_deployment_id", PlanRow.deployment_id, PlanRow.created_at.desc())
 Index("ix_plan_status", PlanRow.status)
 
@@ -237,6 +241,10 @@ Index(
     OfflinePlanRow.created_at.desc(),
     OfflinePlanRow.id.desc(),
 )
+Index(
+    *("ix_offline_plan_project_name", OfflinePlanRow.project, OfflinePlanRow.name),
+    *(OfflinePlanRow.created_at.desc(), OfflinePlanRow.id.desc()),
+)
 Index("ix_offline_plan_first_id", OfflinePlanRow.first_id, OfflinePlanRow.created_at)
 Index("ix_offline_plan_parent_id", OfflinePlanRow.parent_id)
 Index("ix_offline_plan_status", OfflinePlanRow.status)
@@ -252,7 +260,10 @@ class StudyRow(AskedPlan, Base):
     digest: Mapped[bytes]
 
 
-Index("ix_study_project_created_at", StudyRow.project, StudyRow.created_at.desc(), StudyRow.id.desc())
+Index(
+    *("ix_study_project_kind_created_at", StudyRow.project, StudyRow.kind),
+    *(StudyRow.created_at.desc(), StudyRow.id.desc()),
+)
 Index("ix_study_digest", StudyRow.digest, StudyRow.created_at.desc())
 Index("ix_study_status", StudyRow.status)
 Index(
@@ -318,3 +329,4 @@ class DeliveryRow(Base):
 
 
 Index("ix_delivery_webhook_id", DeliveryRow.webhook_id, DeliveryRow.created_at.desc())
+Index("ix_delivery_created_at", DeliveryRow.created_at.desc(), DeliveryRow.id.desc())

@@ -35,8 +35,9 @@ _STANDS: Final = Hold(
     )""",
     "deployment {deployment} stands on it: it can go when two newer plans have held, or the deployment is deleted",
 )
+# OFFSET 0: looked up for each plan, not read whole for many.
 _IS_SIMULATED: Final = Hold(
-    "EXISTS (SELECT FROM study s WHERE s.kind = 'simulation' AND s.asked -> 'plan' ->> 'id' = p.id::text)",
+    "EXISTS (SELECT FROM study s WHERE s.kind = 'simulation' AND s.asked -> 'plan' ->> 'id' = p.id::text OFFSET 0)",
     "simulations of it are kept: delete them first (GET /v1/simulations lists all, DELETE /v1/simulations/ID)",
 )
 _IS_ADJUSTED: Final = Hold(

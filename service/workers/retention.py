@@ -6,76 +6,84 @@ of workers may do this at once. What something refers to stays, whatever its age
 
 import logging
 from collections import Counter
-from datetime import datetime
-from typing import Final
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, get_args
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import TextClause, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sutler.service.auth.projects import RetentionKind
-from sutler.service.db.asynchronous import begun
+from sutler.service.db.api_tables import RetentionRow, StudyRow
+from sutler.service.db.asynchronous import begun, reading
+from sutler.service.db.projects import of_project
 from sutler.service.plans.claims import MADE_BY
 from sutler.service.plans.deletion import HOLDS
+from sutler.service.studies.resources import StudyKind
 
 logger = logging.getLogger("sutler.worker")
 
 AT_ONCE: Final = 500  # chosen: plans of some ten kB are gone in well under a second
 _GIVEN_UP: Final = "p.status IN ('failed', 'cancelled')"
-_OF_DEPLOYMENTS: Final = "deployment d ON d.project = r.project JOIN {} p ON p.deployment_id = d.id"
-# The decision for the plan that holds stands, and those since.
-_STANDS: Final = "p.revision >= (SELECT held.revision FROM plan held WHERE held.id = d.plan_id)"
+_STUDIES: Final = tuple(f"p.kind = '{kind}'" for kind in get_args(StudyKind))
+# The decision for the plan that holds, and those since.
+_STANDS: Final = """
+    p.revision >= (SELECT held.revision FROM deployment d JOIN plan held ON held.id = d.plan_id
+                   WHERE d.id = p.deployment_id)
+"""
 
 
-def _batch(table: str, at: str, *, rows: str = "{} p ON p.project = r.project", where: str, held: str) -> TextClause:
-    """`at`: the column that says how old a row `p` is; `rows`: how those of a project are found."""
+def _batch(table: str, is_old: str, *, held: str = "false", order: str = "") -> TextClause:
+    """Of rows `p`: which are old, by `:before`, and which of them stay all the same."""
     return text(f"""
         WITH old AS (
-            SELECT p.id, r.project FROM retention r JOIN {rows.format(table)}
-            WHERE r.kind = :kind AND p.{at} < :now - r.kept_s * interval '1 second'
-            AND {where} AND NOT coalesce({held}, false)
-            LIMIT {AT_ONCE} FOR UPDATE OF p SKIP LOCKED
+            SELECT p.id FROM {table} p WHERE {is_old} AND NOT coalesce({held}, false)
+            {order} LIMIT {AT_ONCE} FOR UPDATE SKIP LOCKED
         ), gone AS (
-            DELETE FROM {table} p USING old WHERE p.id = old.id RETURNING old.project
+            DELETE FROM {table} p USING old WHERE p.id = old.id RETURNING p.id
         )
-        UPDATE retention r SET deleted = r.deleted + mine.number
-        FROM (SELECT project, count(*) AS number FROM gone GROUP BY project) mine
-        WHERE r.project = mine.project AND r.kind = :kind RETURNING r.project, mine.number
+        UPDATE retention r SET deleted = r.deleted + found.number FROM (SELECT count(*) AS number FROM gone) found
+        WHERE r.kind = :kind AND found.number > 0 RETURNING found.number
     """)
 
 
-def _plans(where: str) -> list[TextClause]:
+def _plans(condition: str, order: str = "") -> list[TextClause]:
+    """Of every kind, as its lists are indexed."""
     return [
         _batch(
-            *(table.__tablename__, "created_at"),
-            where=where,
+            *(table.__tablename__, f"p.created_at < :before AND {condition} AND {of_kind}"),
             held=f"({' OR '.join(hold.condition for hold in HOLDS[table])})",
+            order=order,
         )
         for table in MADE_BY.values()
+        for of_kind in (_STUDIES if table is StudyRow else ("true",))
     ]
 
 
-_BATCHES: Final[dict[RetentionKind, list[TextClause]]] = {
-    "plans": _plans(f"NOT {_GIVEN_UP}"),
+# In order where an index has it, which is then not read from its beginning again and again.
+_BATCHES: Final[Mapping[str, Sequence[TextClause]]] = {
+    "plans": _plans(f"NOT {_GIVEN_UP}", "ORDER BY p.created_at"),
     "jobs": _plans(_GIVEN_UP),
-    "decisions": [_batch("decision", "at", rows=_OF_DEPLOYMENTS, where="true", held=_STANDS)],
-    "observations": [_batch("observation", "received_at", rows=_OF_DEPLOYMENTS, where="true", held="false")],
-    "audit": [_batch("audit", "at", where="true", held="false")],
+    "decisions": [_batch("decision", "p.at < :before", held=_STANDS)],
+    "observations": [_batch("observation", "p.received_at < :before")],
+    "audit": [_batch("audit", "p.at < :before", order="ORDER BY p.at")],
 }
 
 
-async def delete_old(engine: AsyncEngine, now: datetime) -> Counter[tuple[str, RetentionKind]]:
+async def delete_old(engine: AsyncEngine, now: datetime) -> Counter[tuple[str, str]]:
     """How many rows of which project and kind are gone; the engine is `across` all projects. Raises DatabaseError."""
-    gone: Counter[tuple[str, RetentionKind]] = Counter()
-    for kind, batches in _BATCHES.items():
-        for batch in batches:
-            while of_projects := await _deleted(engine, batch, kind, now):
-                gone.update({(project, kind): number for project, number in of_projects.items()})
+    async with reading(engine) as connection:
+        told = (await connection.execute(select(RetentionRow.project, RetentionRow.kind, RetentionRow.kept_s))).all()
+    gone: Counter[tuple[str, str]] = Counter()
+    for project, kind, kept_s in told:
+        for batch in _BATCHES.get(kind, ()):  # the version after may keep more
+            asked = {"kind": kind, "before": now - timedelta(seconds=kept_s)}
+            while number := await _deleted(of_project(engine, project), batch, asked):
+                gone[project, kind] += number
     for (project, kind), number in gone.items():
         logger.info("retention: %d %s of project %s were old enough to be deleted", number, kind, project)
     return gone
 
 
-async def _deleted(engine: AsyncEngine, batch: TextClause, kind: RetentionKind, now: datetime) -> dict[str, int]:
+async def _deleted(engine: AsyncEngine, batch: TextClause, asked: Mapping[str, object]) -> int:
     async with begun(engine) as connection:
-        rows = await connection.execute(batch, {"kind": kind, "now": now})
-        return {row.project: row.number for row in rows}
+        return await connection.scalar(batch, asked) or 0

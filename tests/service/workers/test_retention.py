@@ -36,10 +36,10 @@ def keep(engine: Engine, *kinds: RetentionKind, project: str = "default", kept_s
     put(engine, RetentionRow, *({"project": project, "kind": kind, "kept_s": kept_s} for kind in kinds))
 
 
-def deleted(engine: Engine, *, workers: int = 1) -> Mapping[tuple[str, RetentionKind], int]:
+def deleted(engine: Engine, *, workers: int = 1) -> Mapping[tuple[str, str], int]:
     """What as many workers at once have deleted."""
 
-    async def run() -> Mapping[tuple[str, RetentionKind], int]:
+    async def run() -> Mapping[tuple[str, str], int]:
         async with opened(engine) as store:
             gone = await asyncio.gather(*(retention.delete_old(store, NOW) for _ in range(workers)))
         return sum(gone, Counter())
