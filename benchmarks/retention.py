@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from sqlalchemy import Engine, text
 
 from benchmarks.machine import describe_machine
@@ -25,38 +26,27 @@ from benchmarks.scratch import scratch_folder, tell
 from sutler.service.db import embedded
 from sutler.service.db.asynchronous import open_async_engine
 from sutler.service.db.engine import open_engine
-from sutler.service.db.store import HEAD, OLDEST
-from sutler.service.db.upgrade import upgrade
+from sutler.service.db.store import HEAD
+from sutler.service.db.upgrade import OLDEST, upgrade
 from sutler.service.settings import StoreSettings
 from sutler.service.web.paging import encode_cursor
 from sutler.service.workers.retention import delete_old
 from tests.service.running import ROOT, Running, answers, serving, settings, until
 
 ROWS: Final = 1_000_000
-REPLANS: Final = 20
+REPLANS: Final = 5
 TIMES: Final = 20
 HALF_A_YEAR_S: Final = 183 * 86_400
 MS: Final = 1e3
 MB: Final = 1e6
 KB: Final = 1e3
-MODELS: Final = [
-    {
-        "name": name,
-        "model": model,
-        "precision": "bf16",
-        "slo": {"ttft_p90_s": 2.0, "tpot_p90_s": 0.1},
-        "workloads": [
-            {"name": f"{given}-{made}", "input_tokens": given, "output_tokens": made, "rate_rps": 2.0}
-            for given in (500, 1000, 2500)
-            for made in (50, 200, 500)
-        ],
-    }
-    for name, model in (("chat", "llama-3.1-8b"), ("code", "llama-3-70b"))
-]
-PROBLEM: Final = {
-    "objective": {"kind": "min_cost"},
-    "models": MODELS,
-    "solver": {"time_limit_s": 5, "relative_gap": 0.01},
+# What rows of the generated store are copies of: one that the service wrote.
+TEMPLATES: Final = {
+    "problem": "SELECT problem::text FROM plan ORDER BY created_at DESC LIMIT 1",
+    "document": "SELECT document FROM plan WHERE document IS NOT NULL ORDER BY created_at DESC LIMIT 1",
+    "drifts": "SELECT drifts::text FROM decision ORDER BY at DESC LIMIT 1",
+    "options": "SELECT options::text FROM decision ORDER BY at DESC LIMIT 1",
+    "buckets": "SELECT buckets::text FROM observation LIMIT 1",
 }
 STORED: Final = """
     SELECT count(*), avg({size})::float8 FROM {table}
@@ -91,15 +81,18 @@ LISTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
 )
 
 
-def of_a_service(folder: Path) -> Iterator[str]:
-    """Bytes of rows that a service writes."""
+def of_a_service(folder: Path, templates: dict[str, str]) -> Iterator[str]:
+    """Bytes of rows that a service writes, of which one each is kept as a template."""
+    problem = yaml.safe_load((ROOT / "examples" / "vast_like.yaml").read_text("utf-8"))
+    problem["market"].pop("offers")
+    problem["solver"] = {"time_limit_s": 3, "relative_gap": 0.05}
     market = json.loads((ROOT / "examples" / "vast_like_market.json").read_text("utf-8"))
     environment = settings(folder)
     path = Path(environment["SUTLER_FILE_PATH"])
     path.write_text(json.dumps({**market, "taken_at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}), "utf-8")
     with serving(folder, environment) as running:
         until(lambda: running.get("/readyz").ok)
-        assert running.put("/v1/deployments/chat", {"problem": PROBLEM, "policy": {"cooldown_s": 0}}).ok
+        assert running.put("/v1/deployments/chat", {"problem": problem}).ok
         plan = until(lambda: found if (found := running.get("/v1/deployments/chat/plan")).ok else None).json()
         for _ in range(REPLANS):
             bucket = {"input_tokens": 1000, "output_tokens": 200, "requests": 90}
@@ -116,7 +109,17 @@ def of_a_service(folder: Path) -> Iterator[str]:
             plan = running.get("/v1/deployments/chat/plan", params=asked).json()
         engine = open_engine(StoreSettings(Path(environment["SUTLER_DATA_DIR"])))
         yield from _bytes(engine)
+        given = {**problem, "market": {**problem["market"], "offers": market}, "solver": {"time_limit_s": 3}}
+        answer = running.post("/v1/plans", given)
+        assert answer.ok, answer.text
+        with engine.connect() as connection:
+            sizes = text("SELECT pg_column_size(problem), length(problem::text) FROM plan WHERE id = :id")
+            stored, written = connection.execute(sizes, {"id": answer.json()["id"]}).one()
+        told = f"a problem with a market of {len(market['offers'])} offers in it"
+        yield f"| {told} | {stored:,} | ({written:,} as text) |"
         yield from _repeated(engine)
+        with engine.connect() as connection:
+            templates.update({name: connection.scalar(text(asked)) for name, asked in TEMPLATES.items()})
         engine.dispose()
     embedded.stop(Path(environment["SUTLER_DATA_DIR"]))
 
@@ -227,10 +230,15 @@ def of_deletion(engine: Engine, running: Running) -> Iterator[str]:
         told = ", ".join(f"{number:,} {kind}" for (_, kind), number in sorted(gone.items())) or "nothing"
         rate = f", {sum(gone.values()) / took_s:,.0f} rows/s" if gone else ""
         yield f"| what is older than half a year, {when}: {told} | {took_s:.1f} s{rate} |"
-    url = running.get("/v1/plans", params={"limit": 1}).json()["items"][0]["url"]
-    began = time.perf_counter()
-    status = running.delete(url).status_code
-    yield f"| `DELETE` of the newest plan ({status}) | {MS * (time.perf_counter() - began):.0f} ms |"
+    with engine.connect() as connection:
+        older = "SELECT id FROM plan WHERE created_at < now() - interval '100 days' ORDER BY created_at DESC LIMIT :n"
+        plans = [*connection.scalars(text(older), {"n": TIMES})]
+    took = []
+    for plan_id in plans:
+        began = time.perf_counter()
+        assert running.delete(f"/v1/plans/{plan_id}").status_code == 204
+        took.append(time.perf_counter() - began)
+    yield f"| `DELETE` of a plan: median, slowest | {MS * statistics.median(took):.0f}, {MS * max(took):.0f} ms |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -254,14 +262,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lines.append(line)
         lines.append("")
 
+    templates: dict[str, str] = {}
     with scratch_folder() as folder:
-        put(of_a_service(folder))
+        put(of_a_service(folder, templates))
     with scratch_folder() as folder:
         environment = settings(folder, SUTLER_PROVIDERS="")
         engine = open_engine(StoreSettings(Path(environment["SUTLER_DATA_DIR"])))
         upgrade(engine, OLDEST)
         tell(f"{options.rows:,} plans are made: some minutes")
-        fill(engine, options.rows, **_templates())
+        fill(engine, options.rows, **templates)
         put(of_a_migration(engine, options.rows))
         with serving(folder, environment, "--role", "api") as running:
             until(lambda: answers(running))
@@ -272,21 +281,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "retention.md").write_text("\n".join(lines), encoding="utf-8")
     return 0
-
-
-def _templates() -> dict[str, str]:
-    import sutler
-
-    plan = sutler.plan(ROOT / "examples" / "disaggregated.yaml")
-    return {
-        "problem": json.dumps(PROBLEM),
-        "document": plan.model_dump_json(by_alias=True),
-        "drifts": json.dumps([{"kind": "rate", "detail": "chat asks for more", "value": 0.4, "limit": 0.2}]),
-        "options": json.dumps(
-            [{"name": name, "usd": 1.0, "detail": "d" * 80} for name in ("keep", "repair", "replan")]
-        ),
-        "buckets": json.dumps([[2455, 18, 10]] * 9),
-    }
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ _MADE: Final = (
        SELECT deployment_id, deployment_name, id, created_at, created_at + interval '6 hours', 14.96
        FROM plan WHERE status = 'optimal'""",
     """INSERT INTO decision (id, deployment_id, at, basis_revision, revision, chosen, reason, drifts, options)
-       SELECT gen_random_uuid(), deployment_id, created_at, revision - 1, revision, 'replan', 'there is more traffic',
+       SELECT gen_random_uuid(), deployment_id, created_at, revision - 1, revision, 'refleet', 'more traffic',
               CAST(:drifts AS jsonb), CAST(:options AS jsonb)
        FROM plan WHERE revision IS NOT NULL""",
     f"""INSERT INTO audit (at, actor, action, target, request_id)

@@ -7,7 +7,6 @@ from sutler.service.db.errors import SchemaError
 from sutler.service.settings import StoreSettings
 
 HEAD = "0018"  # of the tables that this sutler works with: the newest file in migrations/versions
-OLDEST = "0016"  # whose sutler works with these tables too: what only it needs goes with the next version
 
 
 def open_store(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engine:

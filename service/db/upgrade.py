@@ -10,6 +10,7 @@ from typing import Final
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, text
@@ -17,10 +18,10 @@ from sqlalchemy.exc import OperationalError
 
 from sutler.service.db.engine import open_engine, translated
 from sutler.service.db.errors import SchemaError
-from sutler.service.db.store import HEAD, OLDEST
 from sutler.service.settings import store_settings
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
+OLDEST: Final = "0016"  # whose sutler works with the newest tables too: what only it needs goes with the next version
 UPGRADE_LOCK = 0x5E71_0001  # any number: it keeps this advisory lock apart from others
 TURN_MS: Final = 500  # below deadlock_timeout (1 s), after which PostgreSQL would end a transaction of the service's
 PAUSE_S: Final = 0.5  # chosen: what has waited for a turn is done by then
@@ -58,7 +59,8 @@ def downgrade(engine: Engine, to: str) -> None:
 def _run(engine: Engine, direction: str, to: str) -> None:
     with translated(), engine.begin() as connection:
         hold_still(connection)
-        if MigrationContext.configure(connection).get_current_revision() not in (None, HEAD):
+        newest = ScriptDirectory.from_config(config()).get_current_head()
+        if MigrationContext.configure(connection).get_current_revision() not in (None, newest):
             _lock(connection)
         _go(connection, direction, to)
 

@@ -20,9 +20,9 @@ from sqlalchemy import Engine, text
 from sutler.service.db.engine import open_engine
 from sutler.service.db.errors import SchemaError
 from sutler.service.db.queue_schema import NEWEST_SCRIPT, is_ours
-from sutler.service.db.store import HEAD, OLDEST, open_store, schema_version
+from sutler.service.db.store import HEAD, open_store, schema_version
 from sutler.service.db.tables import Base
-from sutler.service.db.upgrade import config, downgrade, upgrade
+from sutler.service.db.upgrade import OLDEST, config, downgrade, upgrade
 from sutler.service.settings import StoreSettings
 from tests.postgres import a_server
 

@@ -1,6 +1,6 @@
 """Upgrades without a pause: the version before and this one work side by side on one database, and no caller notices.
 
-The version before is the last whose tables are those of OLDEST (service/db/store.py), from the history of git.
+The version before is the last whose tables are those of OLDEST (service/db/upgrade.py), from the history of git.
 """
 
 import json
@@ -22,8 +22,7 @@ import pytest
 import requests
 from alembic.script import ScriptDirectory
 
-from sutler.service.db.store import OLDEST
-from sutler.service.db.upgrade import config
+from sutler.service.db.upgrade import OLDEST, config
 from sutler.service.settings import StoreSettings
 from tests.postgres import a_folder
 from tests.service.builders import CHAT, changed
