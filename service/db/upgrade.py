@@ -27,7 +27,7 @@ TURN_MS: Final = 500  # below deadlock_timeout (1 s), after which PostgreSQL wou
 PAUSE_S: Final = 0.5  # chosen: what has waited for a turn is done by then
 _TABLES: Final = text("""
     SELECT string_agg(format('public.%I', tablename), ', ') FROM pg_tables
-    WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+    WHERE schemaname = 'public' AND tablename <> 'alembic_version' AND pg_has_role(tableowner, 'USAGE')
 """)
 
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID, uuid4
 
+from sqlalchemy.exc import IntegrityError
+
 from sutler.service.db.asynchronous import reading
 from sutler.service.documents.errors import DocumentError
 from sutler.service.errors import FieldProblem, short_repr
@@ -26,7 +28,7 @@ from sutler.service.plans.service import over_limit
 from sutler.service.settings import ServiceSettings
 from sutler.service.translation.market_source import path_refused
 from sutler.service.web.caller import Caller
-from sutler.service.web.errors import ConflictError
+from sutler.service.web.errors import ConflictError, NotFoundError
 from sutler.service.web.state import Services
 from sutler.solver.catalog import load_gpus
 
@@ -120,4 +122,7 @@ async def ask_adjusted(
         created_by=asker.caller.principal.actor,
         request_id=asker.caller.request_id,
     )
-    return await placed(services, OFFLINE_PLAN, order, asker, action="adjust"), plan.application
+    try:
+        return await placed(services, OFFLINE_PLAN, order, asker, action="adjust"), plan.application
+    except IntegrityError:
+        raise NotFoundError(f"plan {plan_id} was deleted meanwhile: adjust another revision of it") from None

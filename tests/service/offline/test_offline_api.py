@@ -1,14 +1,17 @@
-"""Offline plans over HTTP: asked for, waited for, followed, cancelled, listed, and adjusted while they run."""
+"""Offline plans over HTTP: asked for, waited for, followed, cancelled, deleted, listed, and adjusted as they run."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 import yaml
 
 from sutler.service.offline.examples import ENSEMBLE
 from sutler.service.offline.plan_schema import OfflinePlanDocument
+from tests.postgres import Server
 from tests.service.builders import DELETE, a_snapshot, an_offer, changed
 from tests.service.offline.builders import an_application, an_asker
 from tests.service.running import Running, finished, until
@@ -292,3 +295,24 @@ def test_a_rented_application_is_adjusted(service: Running) -> None:
     assert answer.status_code == 201, answer.text
     assert answer.json()["cost_usd"] > made.json()["cost_usd"]
     assert answer.json()["objective"]["value"] == pytest.approx(120 + answer.json()["makespan_s"])
+
+
+def test_an_adjusted_plan_is_deleted_before_the_one_that_it_adjusts(service: Running) -> None:
+    first = service.post(URL, small()).headers["Location"]
+    report = {"at_s": 1.0, "models": [{"model": "one", "finished_requests": 1}]}
+    second = service.post(f"{first}/adjust", report).headers["Location"]
+    refused = service.delete(first)
+    assert (refused.status_code, f"GET {first}/revisions" in refused.json()["detail"]) == (409, True)
+    assert [service.delete(url).status_code for url in (second, first, first)] == [204, 204, 404]
+
+
+def test_a_plan_that_is_deleted_while_it_is_adjusted_is_not_there(service: Running, postgres: Server) -> None:
+    url = service.post(URL, small()).headers["Location"]
+    report = {"at_s": 1.0, "models": [{"model": "one", "finished_requests": 1}]}
+    waits = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+    with psycopg.connect(postgres.url("service").replace("+psycopg", "")) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("DELETE FROM offline_plan WHERE id = %s", [url.rpartition("/")[2]])
+        answer = pool.submit(service.post, f"{url}/adjust", report)
+        until(lambda: other.execute(waits).fetchall() or answer.done())
+        other.commit()
+        assert answer.result().status_code == 404, answer.result().text
