@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import QueryCanceled
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
@@ -99,11 +99,11 @@ def _lock(connection: Connection) -> None:
     while True:
         try:
             with connection.begin_nested():
-                connection.execute(text(f"SET LOCAL lock_timeout = {TURN_MS}"))
+                connection.execute(text(f"SET LOCAL statement_timeout = {TURN_MS}"))
                 connection.execute(text(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE"))
-                connection.execute(text("SET LOCAL lock_timeout = 0"))
+                connection.execute(text("SET LOCAL statement_timeout = 0"))
             return
         except OperationalError as error:
-            if not isinstance(error.orig, LockNotAvailable):
+            if not isinstance(error.orig, QueryCanceled):
                 raise
             time.sleep(PAUSE_S)
