@@ -6,7 +6,7 @@ from sutler.service.db.engine import UNHURRIED, Patience, connected, open_engine
 from sutler.service.db.errors import SchemaError
 from sutler.service.settings import StoreSettings
 
-HEAD = "0018"  # of the tables that this sutler works with: the newest file in migrations/versions
+HEAD = "0019"  # of the tables that this sutler works with: the newest file in migrations/versions
 
 
 def open_store(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engine:

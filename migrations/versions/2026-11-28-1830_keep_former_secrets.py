@@ -9,8 +9,8 @@ from sqlalchemy.dialects import postgresql
 
 from sutler.service.db.projects import drop_views, make_views
 
-revision = "0018"
-down_revision = "0017"
+revision = "0019"
+down_revision = "0018"
 branch_labels = None
 depends_on = None
 
