@@ -90,7 +90,7 @@ class _Apart:
         polytope, self._maximises = search.polytope, search.goal.lam_weight < 0
         self._polytope = polytope.with_limit("budget", np.inf) if self._maximises else polytope
         self._parts = [of_one_model(self._polytope, model) for model in _models(polytope)]
-        self._before: list[SearchOutcome | None] = [None] * len(self._parts)
+        self._before: dict[tuple[int, float], SearchOutcome] = {}  # by model and load, at the last prices
         self._fleets: list[_Fleet] = []
         self._known: set[tuple[bytes, bytes]] = set()
         self._duals = self._dearest = np.zeros(len(polytope.limit))
@@ -158,7 +158,7 @@ class _Apart:
         no plan may cost more than."""
         search, best, tried = self._search, -np.inf, self._duals
         close = _CLOSE * search.relative_gap
-        self._before, moved, is_lp = [None] * len(self._parts), 0, False
+        moved, is_lp = 0, False
         for number in range(_ROUNDS):
             known, found = len(self._fleets), self._bound_at(goal, tried)
             if found > best + close * abs(best) or not np.isfinite(best):
@@ -195,9 +195,10 @@ class _Apart:
         bound = bound_of_resources(polytope, duals, np.zeros(len(price)), reduced_rent)
         for number, (part, rows) in enumerate(self._parts):
             own = Goal(0.0, price[rows], np.zeros(0), goal.lam_lower)
-            found = self._solve_one(part, own, self._cheapest(number, own), self._before[number])
+            before = self._before.get((number, goal.lam_lower))  # what it knows holds for no other load
+            found = self._solve_one(part, own, self._cheapest(number, own), before)
             bound += found.bound
-            self._before[number] = found
+            self._before[number, goal.lam_lower] = found
             if found.allocation is not None:
                 self._keep(number, found.allocation, goal.lam_lower)
         return bound

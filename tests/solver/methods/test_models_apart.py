@@ -11,13 +11,14 @@ from sutler.solver import solve
 from sutler.solver.answer.routing import route
 from sutler.solver.arrays import IntArray
 from sutler.solver.methods import exact, models_apart
-from sutler.solver.methods.search import Search
+from sutler.solver.methods.search import Search, SearchOutcome
 from sutler.solver.plan import Plan
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.one_model import of_one_model
 from sutler.solver.polytope.preparation import prepare
-from sutler.solver.polytope.rows import Polytope
-from sutler.solver.problem import Limits, ObjectiveKind, Problem, Resilience, SolveOptions
+from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.problem import Limits, Objective, ObjectiveKind, Problem, Resilience, SolveOptions
+from sutler.solver.progress import SecondsLeft
 from sutler.solver.verify import verify
 from tests.builders import (
     a_model,
@@ -92,6 +93,24 @@ def test_whole_replicas_bound_more_than_the_relaxation_and_plans_are_found(alway
     assert len(always) > 5
     assert any(search.bound > search.relaxation.bound + 1e-3 * abs(search.relaxation.bound) for search in always)
     assert any(search.incumbent is not None for search in always)
+
+
+@for_each("seed", range(1, 41), quick=12)
+def test_what_a_model_is_known_to_cost_is_handed_on_for_the_same_load_alone(
+    seed: int, always: list[Search], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its inequalities count on no more of a replica than that load asks of it."""
+    loads: list[tuple[SearchOutcome, float]] = []
+    one_of_several = exact._one_of_several
+
+    def noted(gap: float, left: SecondsLeft, part: Polytope, goal: Goal, start: Any, before: Any) -> SearchOutcome:
+        assert before is None or next(load for known, load in loads if known is before) == goal.lam_lower
+        found = one_of_several(gap, left, part, goal, start, before)
+        loads.append((found, goal.lam_lower))
+        return found
+
+    monkeypatch.setattr(exact, "_one_of_several", noted)
+    solve(replace(of_family("measured", seed), objective=Objective("max_throughput")))
 
 
 def of_two_models(**others: Any) -> Problem:
