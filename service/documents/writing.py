@@ -23,6 +23,8 @@ def write_file(path: Path, content: bytes) -> None:
 def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A new file beside this one, which takes its place once it is written, or is gone. Raises OutputError."""
     target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise OutputError(path, "is a device or pipe, which no file can replace", "name a file")
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(draft, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as stream:

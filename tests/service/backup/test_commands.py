@@ -1,6 +1,7 @@
 """`sutler backup` and `sutler restore`: what they print, and how they end."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -51,6 +52,13 @@ def test_a_store_with_rows_is_restored_into_by_force_alone(store: Engine, tmp_pa
 def test_what_cannot_be_is_said(store: Engine, words: list[str], said: str) -> None:
     done = sutler(*words)
     assert (done.exit_code, said in done.stderr) == (2, True)
+
+
+def test_a_backup_takes_no_place_of_a_device_or_pipe(store: Engine, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = sutler("backup", str(pipe))
+    assert (done.exit_code, "name a file" in done.stderr, pipe.is_fifo()) == (2, True, True)
 
 
 def test_a_backup_makes_no_store_where_there_is_none(private_store: Path, tmp_path: Path) -> None:
