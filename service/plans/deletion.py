@@ -51,9 +51,13 @@ HOLDS: Final[Mapping[Table, tuple[Hold, ...]]] = {
 }
 
 
-async def deleted(connection: AsyncConnection, table: Table, plan_id: UUID) -> Hold | None:
-    """Deletes a plan, which is there; where something keeps it, says what, and deletes nothing."""
+async def lock(connection: AsyncConnection, table: Table, plan_id: UUID) -> None:
+    """Until the end of the transaction nobody else changes or deletes the plan, if it is there."""
     await connection.execute(select(table.id).where(table.id == plan_id).with_for_update())
+
+
+async def deleted(connection: AsyncConnection, table: Table, plan_id: UUID) -> Hold | None:
+    """Deletes a plan, which is there and locked; where something keeps it, says what, and deletes nothing."""
     holds = HOLDS[table]
     conditions = ", ".join(hold.condition for hold in holds)
     asked = text(f"SELECT {conditions} FROM {table.__tablename__} p WHERE p.id = :id")

@@ -190,6 +190,7 @@ async def delete(services: Services, kind: PlanKind[Any, R], plan_id: UUID, *, c
     Raises NotFoundError, and ConflictError where it is being made or something that is kept refers to it.
     """
     async with services.changing(caller) as connection:
+        await deletion.lock(connection, kind.table.row, plan_id)
         record = await stored(connection, kind.table, plan_id)
         hold = await deletion.deleted(connection, kind.table.row, plan_id)
         if hold is not None:

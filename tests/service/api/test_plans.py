@@ -1,15 +1,18 @@
 """Plans over HTTP: asked for, waited for, followed, cancelled, deleted, listed, and asked for twice."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 import yaml
 
 from sutler.service.documents.examples import CHAT_ON_THE_STORE
 from sutler.service.documents.plan import PlanDocument
+from tests.postgres import Server
 from tests.service.builders import CHAT, DELETE, a_problem, a_slow_problem, changed
 from tests.service.running import Running, finished, until
 
@@ -233,6 +236,19 @@ def test_a_plan_that_is_deleted_is_gone_and_asked_for_anew_under_its_key(service
     assert (again.status_code, again.headers["Location"] == url) == (201, False)
     noted = service.get("/v1/audit", params={"action": "plan.delete"}).json()["items"]
     assert f"plan/{url.rpartition('/')[2]}" in [each["target"] for each in noted]
+
+
+def test_a_plan_that_is_deleted_twice_at_once_is_not_found_the_second_time(
+    service: Running, postgres: Server
+) -> None:
+    url = service.post("/v1/plans", CHAT).headers["Location"]
+    waits = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+    with psycopg.connect(postgres.url("service").replace("+psycopg", "")) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("DELETE FROM plan WHERE id = %s", [url.rpartition("/")[2]])
+        answer = pool.submit(service.delete, url)
+        until(lambda: other.execute(waits).fetchall() or answer.done())
+        other.commit()
+        assert answer.result().status_code == 404, answer.result().text
 
 
 def test_a_plan_that_is_being_made_is_cancelled_before_it_is_deleted(service: Running) -> None:
