@@ -1,7 +1,8 @@
 """Deletes what is older than its project's operator said that it is kept (service/auth/projects.py).
 
 In batches, each a short transaction: what a batch has chosen is locked, and others pass over it, so that any number
-of workers may do this at once. What something refers to stays, whatever its age (service/plans/deletion.py).
+of workers may do this at once. Each asks anew for how long rows are kept: what its operator says holds from then on,
+once the batch under way has ended. What something refers to stays, whatever its age (service/plans/deletion.py).
 """
 
 import logging
@@ -24,6 +25,7 @@ logger = logging.getLogger("sutler.worker")
 
 AT_ONCE: Final = 500  # chosen: plans of some ten kB are gone in well under a second
 _GIVEN_UP: Final = "p.status IN ('failed', 'cancelled')"
+_KEPT: Final = text("SELECT kept_s FROM retention WHERE kind = :kind FOR NO KEY UPDATE")
 _STUDIES: Final = tuple(f"p.kind = '{kind}'" for kind in get_args(StudyKind))
 # The decision for the plan that holds, and those since.
 _STANDS: Final = """
@@ -72,18 +74,20 @@ _BATCHES: Final[Mapping[str, Sequence[TextClause]]] = {
 async def delete_old(engine: AsyncEngine, now: datetime) -> Counter[tuple[str, str]]:
     """How many rows of which project and kind are gone; the engine is `across` all projects. Raises DatabaseError."""
     async with reading(engine) as connection:
-        told = (await connection.execute(select(RetentionRow.project, RetentionRow.kind, RetentionRow.kept_s))).all()
+        told = (await connection.execute(select(RetentionRow.project, RetentionRow.kind))).all()
     gone: Counter[tuple[str, str]] = Counter()
-    for project, kind, kept_s in told:
+    for project, kind in told:
         for batch in _BATCHES.get(kind, ()):  # the version after may keep more
-            asked = {"kind": kind, "before": now - timedelta(seconds=kept_s)}
-            while number := await _deleted(of_project(engine, project), batch, asked):
+            while number := await _deleted(of_project(engine, project), kind, batch, now):
                 gone[project, kind] += number
     for (project, kind), number in gone.items():
         logger.info("retention: %d %s of project %s were old enough to be deleted", number, kind, project)
     return gone
 
 
-async def _deleted(engine: AsyncEngine, batch: TextClause, asked: Mapping[str, object]) -> int:
+async def _deleted(engine: AsyncEngine, kind: str, batch: TextClause, now: datetime) -> int:
     async with begun(engine) as connection:
-        return await connection.scalar(batch, asked) or 0
+        kept_s = await connection.scalar(_KEPT, {"kind": kind})
+        if kept_s is None:
+            return 0
+        return await connection.scalar(batch, {"kind": kind, "before": now - timedelta(seconds=kept_s)}) or 0

@@ -113,6 +113,27 @@ def test_a_project_s_word_is_about_its_own(engine: Engine) -> None:
     assert ids(engine, PlanRow) == {kept["id"]}
 
 
+@pytest.mark.parametrize(
+    "said", ["UPDATE retention SET kept_s = 10 * kept_s", "DELETE FROM retention"], ids=["longer", "as by default"]
+)
+def test_what_the_operator_says_holds_from_the_next_batch_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    put(engine, AuditRow, *({"at": OLD, "actor": "me", "action": "a", "target": "t"},) * (retention.AT_ONCE + 1))
+    keep(engine, "audit")
+    batch = retention._deleted
+
+    async def interrupted(*given: Any) -> int:
+        number = await batch(*given)
+        with engine.begin() as connection:
+            connection.execute(text(said))
+        return number
+
+    monkeypatch.setattr(retention, "_deleted", interrupted)
+    assert deleted(engine) == {("default", "audit"): retention.AT_ONCE}
+    assert len(ids(engine, AuditRow)) == 1
+
+
 def test_what_a_deployment_stands_on_stays(engine: Engine) -> None:
     """The plan that holds, the last before it that served, and all since."""
     _, plans = put_deployment(engine, "optimal", "optimal", "infeasible", "feasible", "infeasible", held=4)
