@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SEALED: Final = "aes-256-gcm"
 NONCE_BYTES: Final = 12  # as GCM has it
+_REPLACING: Final = "(rotate-secret, with an overlap_s of 0)"
 
 
 class SealedError(RemediedError):
@@ -60,14 +61,17 @@ class Sealer:
                 content[:NONCE_BYTES], content[NONCE_BYTES:], webhook_id.bytes
             )
         except (InvalidTag, ValueError):
-            raise SealedError("the secret is not as it was stored", "rotate it (rotate-secret)") from None
+            raise SealedError(
+                "the secret is not as it was stored", "replace it (rotate-secret, with an overlap_s of 0)"
+            ) from None
         return found.decode()
 
 
 def unknown_key(key_id: str) -> SealedError:
     return SealedError(
         f"the secret is encrypted with the key {key_id}, which SUTLER_SECRETS_KEYS here does not hold",
-        "add that key, for the API and the workers, and start them again",
+        "add that key, for the API and the workers, and start them again; where it is lost, replace the secret "
+        f"{_REPLACING}",
     )
 
 

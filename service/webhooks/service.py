@@ -146,13 +146,14 @@ async def rotate_secret(
 
 async def encrypt_all(connection: AsyncConnection, *, sealer: Sealer) -> int:
     """Stores every secret as the first key has it, whatever had encrypted it; returns how many webhooks there are.
+    Those of before that sign no longer are let go, with whatever key they had.
 
     Raises SealedError, with nothing changed, where one cannot be read.
     """
     found = await repository.all_secrets(connection)
     for webhook_id, stored in found.items():
         try:
-            opened = [(sealer.opened(one, webhook_id), until) for one, until in stored.former]
+            opened = [(sealer.opened(one, webhook_id), until) for one, until in stored.lasting]
             present = sealer.opened(stored.present, webhook_id)
         except SealedError as error:
             raise SealedError(f"webhook {webhook_id}: {error.reason}", error.remedy) from None

@@ -146,6 +146,32 @@ def test_plain_secrets_and_those_of_another_key_are_encrypted_with_the_first(
     assert is_signed(receiver.requests[0])
 
 
+def test_what_signs_no_longer_needs_no_key(api: Api, office: Office, command: Any) -> None:
+    office.sealer = a_sealer(OLD)
+    webhook = office.registered()
+    api.ask("POST", f"/{webhook.id}/rotate-secret", json={})
+    assert command(NEW).exit_code == 2
+    office.execute(
+        "UPDATE webhook SET former_secrets = jsonb_set(former_secrets, '{0,until}', to_jsonb(now() - interval '1 s'))"
+    )
+    assert command(NEW).exit_code == 0
+    assert (stored(office).count(key_id(OLD)), stored(office).count(key_id(NEW))) == (0, 1)
+
+
+def test_a_secret_whose_key_is_lost_is_replaced_as_the_remedy_says(api: Api, office: Office) -> None:
+    with ScriptedServer([Reply(204)]) as receiver:
+        office.sealer = a_sealer(OLD)
+        webhook = office.registered(receiver.base_url)
+        office.sealer = a_sealer(NEW)
+        (delivery_id,) = office.announced()
+        office.delivered(delivery_id)
+        assert "overlap_s of 0" in str(office.delivery(delivery_id).last_error)
+        new = api.ask("POST", f"/{webhook.id}/rotate-secret", json={"overlap_s": 0}).json()
+        office.delivered(delivery_id)
+        assert office.delivery(delivery_id).status == "delivered"
+    assert is_signed(receiver.requests[0], new["secret"])
+
+
 def test_where_one_cannot_be_read_none_is_changed(office: Office, command: Any) -> None:
     office.registered()
     office.sealer = a_sealer(OLD)
