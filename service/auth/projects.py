@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.auth import audit
-from sutler.service.auth.service import in_words
+from sutler.service.auth.service import in_words, lifetime_of
 from sutler.service.db.api_tables import ProjectRow, RetentionRow
 from sutler.service.db.projects import enter
 from sutler.service.documents.errors import DocumentError
@@ -90,18 +90,23 @@ async def limit(
     return project
 
 
+def length_of(kind: RetentionKind, given: str, *, field: str) -> timedelta | None:
+    """How long rows of this kind are to be kept: 90d, 2y; None, of 0: as long as where nothing is said.
+
+    Raises DocumentError for what is no time, or too short.
+    """
+    if given == "0":
+        return None
+    length, least = lifetime_of(given, field=field), LEAST_KEPT[kind]
+    if length < least:
+        raise DocumentError.of(field, f"must be at least {in_words(int(least.total_seconds()))}", value=given)
+    return length
+
+
 async def keep(
     connection: AsyncConnection, name: str, kept: Mapping[RetentionKind, timedelta | None], *, caller: Caller
 ) -> Project:
-    """Says how long the project keeps rows of these kinds; None: as long as where nothing is said.
-
-    Raises DocumentError for a time that is too short.
-    """
-    for kind, length in kept.items():
-        least = LEAST_KEPT[kind]
-        if length is not None and length < least:
-            least_s, given_s = (int(each.total_seconds()) for each in (least, length))
-            raise DocumentError.of(kind, f"must be kept for at least {in_words(least_s)}", value=in_words(given_s))
+    """Says how long the project keeps rows of these kinds (`length_of`)."""
     told: dict[str, int | None] = {
         kind: None if length is None else int(length.total_seconds()) for kind, length in kept.items()
     }

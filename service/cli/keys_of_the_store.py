@@ -76,7 +76,7 @@ def encrypt_secrets() -> tuple[int, str]:
 
 
 def keep_of_project(name: str, kept: Mapping[RetentionKind, timedelta | None]) -> Project:
-    """Says for how long a project's rows are kept. Raises DocumentError for no such project, or too short a time."""
+    """Says for how long a project's rows are kept. Raises DocumentError for no such project."""
     return _in_the_store(name, lambda connection: projects.keep(connection, name, kept, caller=CLI))
 
 

@@ -1,7 +1,6 @@
 """`sutler projects`: who shares a service unseen by the others. What is slow to import is imported in a command."""
 
 from dataclasses import asdict
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,18 +80,14 @@ def retention(
     What is older is deleted by the workers, unless something refers to it: plans that deployments stand on or that
     simulations are of stay.
     """
-    from sutler.service.auth.service import lifetime_of
+    from sutler.service.auth.projects import length_of
     from sutler.service.cli import keys_of_the_store
 
     given: dict[RetentionKind, str | None] = {
         **{"plans": plans, "jobs": jobs, "decisions": decisions},
         **{"observations": observations, "audit": audit},
     }
-    kept: dict[RetentionKind, timedelta | None] = {
-        kind: None if length == "0" else lifetime_of(length, field=f"--{kind}")
-        for kind, length in given.items()
-        if length is not None
-    }
+    kept = {kind: length_of(kind, told, field=f"--{kind}") for kind, told in given.items() if told is not None}
     if not kept:
         raise DocumentError.of("TIME", "give at least one of the five: `sutler projects retention --help`")
     _say(keys_of_the_store.keep_of_project(name, kept), as_json, f"Project {name} keeps it so from now on.")

@@ -100,9 +100,9 @@ def test_how_long_what_is_kept_is_said_listed_and_taken_back() -> None:
     ("words", "remedy"),
     [
         ((), "at least one of the five"),
-        (("--plans", "soon"), "--plans"),
-        (("--plans", "59m"), "must be kept for at least 1h"),
-        (("--observations", "7d"), "must be kept for at least 8d"),
+        (("--plans", "soon"), "--plans: 'soon': must be a length of time"),
+        (("--plans", "59m"), "--plans: '59m': must be at least 1h"),
+        (("--observations", "7d"), "--observations: '7d': must be at least 8d"),
     ],
 )
 def test_a_time_that_cannot_be_is_refused(words: tuple[str, ...], remedy: str) -> None:
