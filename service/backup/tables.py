@@ -8,7 +8,9 @@ from typing import IO, Final
 
 import psycopg
 from psycopg import sql
+from psycopg.errors import DependentObjectsStillExist
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from sutler.service.backup.errors import BackupError
 from sutler.service.backup.file import BLOCK_BYTES
@@ -148,11 +150,17 @@ def rows_held(connection: Connection, tables: Sequence[Found]) -> dict[str, int]
 
 
 def drop(connection: Connection, tables: Sequence[Found]) -> None:
-    """All tables with their rows; what others have made that needs them is not dropped, and keeps them from it."""
+    """All tables with their rows. Raises BackupError where others have made what needs them: that is not dropped."""
     drop_views(connection)
     connection.execute(text(f"DROP SCHEMA IF EXISTS {QUEUE_SCHEMA} CASCADE"))
     paths = [table.path for table in tables if table.schema_name != QUEUE_SCHEMA]
-    connection.execute(text(f"DROP TABLE IF EXISTS {', '.join([*paths, 'alembic_version'])}"))
+    try:
+        connection.execute(text(f"DROP TABLE IF EXISTS {', '.join([*paths, 'alembic_version'])}"))
+    except DBAPIError as error:
+        if not isinstance(error.orig, DependentObjectsStillExist):
+            raise
+        reason = f"the tables cannot be replaced: {(error.orig.diag.message_detail or '').replace(chr(10), ', ')}"
+        raise BackupError(reason, "drop what depends on them, and make it again afterwards") from None
 
 
 def empty(connection: Connection, tables: Sequence[Found]) -> None:

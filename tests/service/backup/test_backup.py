@@ -16,7 +16,6 @@ from sutler.service.backup.errors import BackupError
 from sutler.service.backup.file import new_file
 from sutler.service.backup.store import back_up, restore
 from sutler.service.db.engine import connected, transaction
-from sutler.service.db.errors import DatabaseError
 from sutler.service.db.projects import SCHEMA, of_project
 from sutler.service.db.store import HEAD, schema_version
 from sutler.service.db.upgrade import UPGRADE_LOCK, config, upgrade
@@ -234,7 +233,7 @@ def test_tables_of_others_stay(full: Engine, other: Engine, file: Path) -> None:
         assert connection.scalar(text("SELECT id FROM notes")) == 1
         connection.execute(text("CREATE VIEW wishes AS SELECT name FROM deployment"))
     before = held(other)
-    with pytest.raises(DatabaseError, match="view wishes depends on table deployment"):
+    with pytest.raises(BackupError, match="view wishes depends on table deployment: drop what depends on them"):
         restore(other, file, is_forced=True, tell=nobody)
     assert held(other) == before
 
