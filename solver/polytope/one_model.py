@@ -11,14 +11,15 @@ from sutler.solver.polytope.rows import Polytope
 
 def of_one_model(polytope: Polytope, model: int) -> tuple[Polytope, IntArray]:
     """The polytope of a model's fleets where every machine is rented, without the budget; and its candidates' numbers
-    in the whole. lam is in the same units: the fractions of demands stay those of all requests."""
+    in the whole. lam is in the same units: the fractions of demands stay those of all requests. Rows without a limit
+    stay, so that what replicas cost and draw is among the rows here too."""
     chosen = np.flatnonzero(polytope.candidates.model == model)
     columns = polytope.rate.shape[1]
     own = np.array([demand.model == model for demand in polytope.demands])
     use = polytope.use[:, chosen]
     room = polytope.limit + np.maximum(-polytope.rent.toarray(), 0.0) @ polytope.rent_upper
     room[polytope.resources.index("budget")] = np.inf
-    kept = np.flatnonzero(np.isfinite(room) & (np.diff(csr_array(use).indptr) > 0))
+    kept = np.flatnonzero(np.diff(csr_array(use).indptr) > 0)
     nothing = np.zeros(0)
     flow_of = polytope.flow_of[chosen]
     flows = np.unique(flow_of[flow_of >= 0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,12 +11,13 @@ import pytest
 from sutler.solver import solve
 from sutler.solver.answer.routing import route
 from sutler.solver.arrays import IntArray
-from sutler.solver.methods import exact, models_apart
+from sutler.solver.methods import exact, fleets_by_tree, models_apart
 from sutler.solver.methods.search import Search, SearchOutcome
 from sutler.solver.plan import Plan
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.one_model import of_one_model
 from sutler.solver.polytope.preparation import prepare
+from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.problem import Limits, Objective, ObjectiveKind, Problem, Resilience, SolveOptions
 from sutler.solver.progress import SecondsLeft
@@ -111,6 +113,25 @@ def test_what_a_model_is_known_to_cost_is_handed_on_for_the_same_load_alone(
 
     monkeypatch.setattr(exact, "_one_of_several", noted)
     solve(replace(of_family("measured", seed), objective=Objective("max_throughput")))
+
+
+@pytest.mark.parametrize("seed", [7, 13])
+def test_a_model_s_bound_holds_where_inequalities_choose_what_is_left_out(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a replica earns for less power or storage than another is not left out for it."""
+    problem = random_estimated_problem(seed, "min_power")
+    whole = prepare(replace(problem, search=replace(problem.search, power_caps_fraction=(0.5, 0.7))))
+    part, rows = of_one_model(whole, 1)
+    load = 0.3 * solve_relaxation(whole, whole.goal_throughput()).lam
+    for price in (whole.watts_use[rows], whole.cost_use[rows]):
+        goal = Goal(0.0, price + 1e-3, np.zeros(0), load)
+        solve_one = partial(exact._one_of_several, GAP, lambda: 60.0, part, goal, None, None)
+        value = solve_one().objective
+        with monkeypatch.context() as patch:
+            patch.setattr(fleets_by_tree, "is_possible", lambda polytope: False)
+            patch.setattr(exact, "_routes_last", lambda polytope, goal: True)
+            assert solve_one().bound <= value * (1 + GAP)
 
 
 def of_two_models(**others: Any) -> Problem:
