@@ -60,6 +60,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
 
     monkeypatch.setattr(exact, "_ONE_MILP", 0)
     monkeypatch.setattr(models_apart, "_WORTH", -np.inf)
+    monkeypatch.setattr(models_apart, "_LEAST_MODELS", 2)
     monkeypatch.setattr(models_apart, "prove", noted)
     return left
 
@@ -175,10 +176,10 @@ def test_a_fleet_carries_what_its_models_carry_apart(seed: int) -> None:
         ({"resilience": Resilience(("provider",), 0.5)}, False),
     ],
 )
+@pytest.mark.usefixtures("always")
 def test_models_are_apart_where_they_meet_in_resources_alone(changes: dict[str, Any], is_possible: bool) -> None:
     assert models_apart.is_possible(prepare(of_two_models(**changes))) == is_possible
 
 
-def test_one_model_is_not_searched_apart() -> None:
-    problem = of_two_models()
-    assert not models_apart.is_possible(prepare(replace(problem, models=problem.models[:1])))
+def test_few_models_are_searched_together() -> None:
+    assert not models_apart.is_possible(prepare(of_two_models()))
