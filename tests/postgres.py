@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
-from sqlalchemy import make_url
+from sqlalchemy import Engine, make_url
 
 from sutler.service.db import embedded
+from sutler.service.db.engine import open_engine
 from sutler.service.db.store import open_store
 from sutler.service.settings import StoreSettings
 
@@ -119,3 +120,13 @@ def a_server(*, is_quick: bool = True) -> Iterator[Server]:
         finally:
             server.start()
             embedded.stop(folder)
+
+
+@contextmanager
+def opened(settings: StoreSettings) -> Iterator[Engine]:
+    """A store as it is, without any upgrade."""
+    engine = open_engine(settings)
+    try:
+        yield engine
+    finally:
+        engine.dispose()

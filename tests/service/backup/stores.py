@@ -1,14 +1,11 @@
 """Stores with something of every kind in them, and what is in a store."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Engine, text
 
 from sutler.service.backup import tables
-from sutler.service.db.engine import connected, open_engine, transaction
-from sutler.service.settings import StoreSettings
+from sutler.service.db.engine import connected, transaction
 
 SECRET: Final = "whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY="
 AWKWARD: Final = "tab\tline\nfeed\\back \\. \\N 'quoted' \"twice\" ümläut 🚚 \x01"
@@ -55,13 +52,3 @@ def held(engine: Engine) -> dict[str, Any]:
             for table in there
         }
         return {**rows, "sequences": tables.sequences(connection, there)}
-
-
-@contextmanager
-def opened(settings: StoreSettings) -> Iterator[Engine]:
-    """As it is, without any upgrade."""
-    engine = open_engine(settings)
-    try:
-        yield engine
-    finally:
-        engine.dispose()

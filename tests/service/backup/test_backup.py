@@ -3,7 +3,7 @@
 import hashlib
 import json
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -20,22 +20,9 @@ from sutler.service.db.projects import SCHEMA, of_project
 from sutler.service.db.store import HEAD, schema_version
 from sutler.service.db.upgrade import UPGRADE_LOCK, config, upgrade
 from sutler.service.settings import StoreSettings
-from tests.postgres import Server
-from tests.service.backup.stores import AWKWARD, fill, held, nobody, opened
+from tests.postgres import Server, opened
+from tests.service.backup.stores import AWKWARD, held, nobody
 from tests.service.db.test_projects import columns
-
-
-@pytest.fixture
-def full(engine: Engine) -> Engine:
-    fill(engine)
-    return engine
-
-
-@pytest.fixture
-def other(new_database: StoreSettings) -> Iterator[Engine]:
-    """A database without tables."""
-    with opened(new_database) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import resource
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from sutler.service.backup.store import back_up, restore
 from sutler.service.db.engine import transaction
 from sutler.service.db.errors import DatabaseUnreachableError
 from sutler.service.settings import StoreSettings
-from tests.postgres import Server, a_folder, a_server
-from tests.service.backup.stores import fill, held, nobody, opened
+from tests.postgres import Server, a_folder, a_server, opened
+from tests.service.backup.stores import held, nobody
 from tests.service.market.test_lost_database import a_small_disk
 from tests.service.running import PYTHON
 
@@ -23,18 +22,6 @@ MUCH = (
     "INSERT INTO audit (actor, action, target) "
     "SELECT 'me', 'much', gen_random_uuid()::text FROM generate_series(1, 100000)"
 )
-
-
-@pytest.fixture
-def full(engine: Engine) -> Engine:
-    fill(engine)
-    return engine
-
-
-@pytest.fixture
-def other(new_database: StoreSettings) -> Iterator[Engine]:
-    with opened(new_database) as made:
-        yield made
 
 
 @pytest.fixture

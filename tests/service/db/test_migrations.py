@@ -17,14 +17,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
-from sutler.service.db.engine import open_engine
 from sutler.service.db.errors import SchemaError
 from sutler.service.db.queue_schema import NEWEST_SCRIPT, is_ours
 from sutler.service.db.store import HEAD, open_store, schema_version
 from sutler.service.db.tables import Base
 from sutler.service.db.upgrade import OLDEST, config, downgrade, upgrade
 from sutler.service.settings import StoreSettings
-from tests.postgres import a_server
+from tests.postgres import a_server, opened
 
 INDEXES = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"
 COLUMNS = """SELECT table_name, column_name, data_type, is_nullable, column_default, is_identity
@@ -36,16 +35,6 @@ CONSTRAINTS = """SELECT conrelid::regclass::text, conname, pg_get_constraintdef(
 STORED = "SELECT {}, CAST(problem AS text) FROM {}"
 COMPARED = {"compare_type": True, "compare_server_default": True, "include_name": is_ours}
 PATIENCE_S = 90.0
-
-
-@contextmanager
-def opened(settings: StoreSettings) -> Iterator[Engine]:
-    """As it is, without any upgrade."""
-    engine = open_engine(settings)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
 
 
 def found(engine: Engine, question: str) -> list[tuple[object, ...]]:
