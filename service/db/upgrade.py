@@ -3,7 +3,9 @@
 A service of the version before may go on meanwhile: it waits for the tables, and finds all that it needs afterwards.
 """
 
+import logging
 import time
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +22,25 @@ from sutler.service.db.engine import open_engine, translated
 from sutler.service.db.errors import SchemaError
 from sutler.service.settings import store_settings
 
+logger = logging.getLogger("sutler.database")
+
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 OLDEST: Final = "0016"  # whose sutler works with the newest tables too: what only it needs goes with the next version
 UPGRADE_LOCK = 0x5E71_0001  # any number: it keeps this advisory lock apart from others
 TURN_MS: Final = 500  # below deadlock_timeout (1 s), after which PostgreSQL would end a transaction of the service's
 PAUSE_S: Final = 0.5  # chosen: what has waited for a turn is done by then
+LONG_TURNS: Final = 5  # chosen: after so many, some seconds, whoever waits is told for whom
 _TABLES: Final = text("""
     SELECT string_agg(format('public.%I', tablename), ', ') FROM pg_tables
     WHERE schemaname = 'public' AND tablename <> 'alembic_version' AND pg_has_role(tableowner, 'USAGE')
+""")
+
+_HOLDERS: Final = text("""
+    SELECT string_agg(
+        DISTINCT format('%s (process %s)', coalesce(nullif(a.application_name, ''), a.usename), a.pid), ', ')
+    FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.granted AND c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.pid <> pg_backend_pid()
+      AND a.datname = current_database()
 """)
 
 
@@ -96,7 +109,7 @@ def _lock(connection: Connection) -> None:
     """Takes all tables at once: taken one by one, as migrations come to them, they are a deadlock with whoever has a
     later one and waits for an earlier one."""
     tables = connection.scalar(_TABLES)
-    while True:
+    for turn in count(1):
         try:
             with connection.begin_nested():
                 connection.execute(text(f"SET LOCAL statement_timeout = {TURN_MS}"))
@@ -106,4 +119,7 @@ def _lock(connection: Connection) -> None:
         except OperationalError as error:
             if not isinstance(error.orig, QueryCanceled):
                 raise
+            if turn == LONG_TURNS:
+                holders = connection.scalar(_HOLDERS) or "sessions that come and go"
+                logger.warning("the upgrade waits for tables that others use: %s; end them, or wait", holders)
             time.sleep(PAUSE_S)

@@ -409,6 +409,25 @@ def test_an_upgrade_ends_no_transaction_that_is_at_work(new_database: StoreSetti
         assert found(engine, "SELECT project FROM audit") == [("default",)]
 
 
+def test_an_upgrade_that_waits_for_long_says_for_whom(
+    new_database: StoreSettings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sutler.service.db.upgrade.LONG_TURNS", 1)
+    with opened(new_database) as engine:
+        upgrade(engine, "0016")
+        with ThreadPoolExecutor(1) as pool, engine.connect() as busy:
+            busy.execute(text("SET application_name = 'a long dump'"))
+            busy.execute(text("SELECT FROM plan"))
+            upgrading = pool.submit(upgrade, engine)
+            give_up_at = time.monotonic() + PATIENCE_S
+            while "the upgrade waits for tables that others use: a long dump (process" not in caplog.text:
+                assert time.monotonic() < give_up_at
+                time.sleep(0.05)
+            busy.rollback()
+            upgrading.result(PATIENCE_S)
+        assert schema_version(engine) == HEAD
+
+
 def until_waiting(engine: Engine) -> None:
     """Until somebody waits for a table."""
     give_up_at = time.monotonic() + PATIENCE_S
