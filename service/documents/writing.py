@@ -23,7 +23,7 @@ def write_file(path: Path, content: bytes) -> None:
 def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A new file beside this one, which takes its place once it is written, or is gone. Raises OutputError."""
     target = path.resolve()
-    if target.exists() and not target.is_file():
+    if target.exists() and not (target.is_file() or target.is_dir()):
         raise OutputError(path, "is a device or pipe, which no file can replace", "name a file")
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

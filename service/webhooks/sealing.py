@@ -61,9 +61,7 @@ class Sealer:
                 content[:NONCE_BYTES], content[NONCE_BYTES:], webhook_id.bytes
             )
         except (InvalidTag, ValueError):
-            raise SealedError(
-                "the secret is not as it was stored", "replace it (rotate-secret, with an overlap_s of 0)"
-            ) from None
+            raise SealedError("the secret is not as it was stored", f"replace it {_REPLACING}") from None
         return found.decode()
 
 
