@@ -90,6 +90,8 @@ def member_of(archive: ZipFile, name: str) -> IO[bytes]:
 @contextmanager
 def whole_file(path: Path) -> Iterator[tuple[Manifest, ZipFile]]:
     """What a backup holds, every byte of it checked. Raises BackupError."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise BackupError(f"{path}: is a device or pipe", "name a file that `sutler backup` has written")
     try:
         with path.open("rb") as stream:
             _check(path, stream)

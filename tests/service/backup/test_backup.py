@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -155,6 +156,10 @@ def test_a_file_that_is_none_of_this_sutler_s_leaves_the_store_as_it_was(
 def test_other_files_are_refused(other: Engine, file: Path) -> None:
     with pytest.raises(BackupError, match="cannot be read: no such file"):
         restore(other, file, is_forced=False, tell=nobody)
+    os.mkfifo(file)
+    with pytest.raises(BackupError, match="is a device or pipe"):
+        restore(other, file, is_forced=False, tell=nobody)
+    file.unlink()
     with ZipFile(file, "w") as archive:
         archive.writestr("photographs/1.jpeg", b"")
     with pytest.raises(BackupError, match="is no backup of sutler"):
