@@ -141,7 +141,8 @@ def test_each_question_to_the_observations_has_an_index(chat: Deployed) -> None:
     of_model = "ix_observation_deployment_id_model_ended_at"
     assert indexes(chat, lambda c: repository.recent(c, id_, models=["chat"], since=ago(60))) == {of_model}
     assert indexes(chat, lambda c: repository.newest_latencies(c, id_, models=["chat"], since=ago(60))) == {of_model}
-    assert indexes(chat, lambda c: repository.forget_old(c, ago(60))) == {"ix_observation_received_at"}
+    found = indexes(chat, lambda c: repository.forget_old(c, ago(60)))  # and those of what projects keep
+    assert {name for name in found if name.startswith("ix_observation")} == {"ix_observation_received_at"}
 
 
 def indexes(deployed: Deployed, work: Callable[[AsyncConnection], Awaitable[object]]) -> set[str]:
