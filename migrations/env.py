@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 from sutler.service.db import api_tables, profile_tables, watch_tables  # noqa: F401 - they add their tables to Base
 from sutler.service.db.queue_schema import is_ours
 from sutler.service.db.tables import Base
-from sutler.service.db.upgrade import configured_engine
+from sutler.service.db.upgrade import configured_engine, finish
 
 
 def run(connection: Connection) -> None:
@@ -20,5 +20,7 @@ given = context.config.attributes.get("connection")
 if given is not None:
     run(given)
 else:
-    with configured_engine().begin() as own:
+    engine = configured_engine()
+    with engine.begin() as own:
         run(own)
+    finish(engine)

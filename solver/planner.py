@@ -29,7 +29,7 @@ from sutler.solver.polytope.preparation import Enumerated, enumerated, scaled_to
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem, Resilience
-from sutler.solver.progress import Clock, Progress
+from sutler.solver.progress import Clock, Progress, at_most
 from sutler.solver.verify import verify
 from sutler.solver.version import VERSION
 
@@ -317,8 +317,9 @@ def _with_optimum(run: SolveRun, plan: Plan) -> Plan:
 
 def _with_precision(run: SolveRun, plan: Plan) -> Plan:
     """The plan with what 8 bits would bring; rating anew takes as long as rating did."""
-    seconds = run.finish_seconds_left() - run.phases[0].seconds
-    found = precision_alternative(run.problem, plan, min(seconds, _PRECISION_SECONDS))
+    rating_s = run.phases[0].seconds
+    room = at_most(_PRECISION_SECONDS, lambda: run.finish_seconds_left() - rating_s)
+    found = precision_alternative(run.problem, plan, room)
     run.mark("precision")
     return replace(plan, precision_alternative=found)
 

@@ -10,6 +10,12 @@ SecondsLeft = Callable[[], float]
 """The seconds that are left of a time limit now; 0 or less: it is over."""
 
 
+def at_most(seconds: float, seconds_left: SecondsLeft) -> SecondsLeft:
+    """From now on so many of the seconds that are left."""
+    kept = max(0.0, seconds_left() - seconds)
+    return lambda: seconds_left() - kept
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """One report. `value` and `bound` are in the objective's unit; None: not known yet.

@@ -1,6 +1,7 @@
 """create projects
 
 What there is belongs to `default`, as does what the version before still writes. Names are unique in a project.
+Indexes are built afterwards, and take the places of those of before (service/db/indexes.py).
 """
 
 import sqlalchemy as sa
@@ -22,8 +23,6 @@ UNIQUE = (
     ("deployment", "uq_deployment_name", ["name"]),
     ("calibration", "uq_calibration_name_revision", ["name", "revision"]),
 )
-# (table, what its lists are of)
-LISTED = (("plan", ["project"]), ("offline_plan", ["project"]), ("study", ["project", "kind"]))
 NEWEST_FIRST = [sa.text("created_at DESC"), sa.text("id DESC")]
 
 
@@ -39,28 +38,20 @@ def upgrade() -> None:
     op.execute("INSERT INTO project (name) VALUES ('default')")
     for table in OWNED:
         op.add_column(table, sa.Column("project", sa.Text(), nullable=False, server_default=sa.text("'default'")))
-        op.create_foreign_key(op.f(f"fk_{table}_project_project"), table, "project", ["project"], ["name"])
+        key = op.f(f"fk_{table}_project_project")
+        op.create_foreign_key(key, table, "project", ["project"], ["name"], postgresql_not_valid=True)
     for table, before, columns in UNIQUE:
         name = before.replace(table, f"{table}_project")
         op.create_unique_constraint(name, table, ["project", *columns])
         op.drop_constraint(before, table)
-    for table, columns in LISTED:
-        op.create_index(f"ix_{table}_{'_'.join(columns)}_created_at", table, [*columns, *NEWEST_FIRST])
-        op.drop_index(f"ix_{table}_created_at", table_name=table)
-    op.create_index("ix_audit_project", "audit", ["project", "id"])
-    op.create_index("ix_cost_project_deployment_name", "cost", ["project", "deployment_name", "ended_at"])
-    op.drop_index("ix_cost_deployment_name", table_name="cost")
     make_views(op.get_bind())
 
 
 def downgrade() -> None:
     drop_views(op.get_bind())
-    op.create_index("ix_cost_deployment_name", "cost", ["deployment_name", "ended_at"])
-    op.drop_index("ix_cost_project_deployment_name", table_name="cost")
-    op.drop_index("ix_audit_project", table_name="audit")
-    for table, columns in LISTED:
-        op.create_index(f"ix_{table}_created_at", table, NEWEST_FIRST)
-        op.drop_index(f"ix_{table}_{'_'.join(columns)}_created_at", table_name=table)
+    op.create_index("ix_cost_deployment_name", "cost", ["deployment_name", "ended_at"], if_not_exists=True)
+    for table in ("plan", "offline_plan", "study"):
+        op.create_index(f"ix_{table}_created_at", table, NEWEST_FIRST, if_not_exists=True)
     for table, before, columns in UNIQUE:
         op.create_unique_constraint(before, table, columns)
         op.drop_constraint(before.replace(table, f"{table}_project"), table)

@@ -1,7 +1,7 @@
 """create retention
 
 What a project's operator said of how long rows are kept. Plans can go now: what they cost stays. The version before
-knows neither, and deletes no plan.
+knows neither, and deletes no plan. Indexes are built afterwards (service/db/indexes.py).
 """
 
 import sqlalchemy as sa
@@ -14,12 +14,9 @@ down_revision = "0017"
 branch_labels = None
 depends_on = None
 
-NEWEST_FIRST = [sa.text("created_at DESC"), sa.text("id DESC")]
-# Lists of one name or of all webhooks, which looked at every row: (index, table, columns before).
-LISTED: tuple[tuple[str, str, list[str]], ...] = (
-    ("ix_plan_project_deployment_name", "plan", ["project", "deployment_name"]),
-    ("ix_offline_plan_project_name", "offline_plan", ["project", "name"]),
-    ("ix_delivery_created_at", "delivery", []),
+INDEXES = (
+    *("ix_plan_project_deployment_name", "ix_offline_plan_project_name", "ix_delivery_created_at"),
+    *("ix_audit_project_at", "ix_offline_plan_parent_id", "ix_study_plan_id"),
 )
 
 
@@ -34,26 +31,13 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["project"], ["project.name"], name=op.f("fk_retention_project_project")),
     )
     op.drop_constraint("fk_cost_plan_id_plan", "cost")
-    for name, table, columns in LISTED:
-        op.create_index(name, table, [*columns, *NEWEST_FIRST])
-    op.create_index("ix_audit_project_at", "audit", ["project", "at"])
-    op.create_index("ix_offline_plan_parent_id", "offline_plan", ["parent_id"])
-    op.create_index(
-        "ix_study_plan_id",
-        "study",
-        ["kind", sa.text("((asked -> 'plan'::text) ->> 'id'::text)")],
-        postgresql_where=sa.text("kind = 'simulation'"),
-    )
     make_views(op.get_bind())
 
 
 def downgrade() -> None:
     drop_views(op.get_bind())
-    op.drop_index("ix_study_plan_id", table_name="study")
-    op.drop_index("ix_offline_plan_parent_id", table_name="offline_plan")
-    op.drop_index("ix_audit_project_at", table_name="audit")
-    for name, table, _ in LISTED:
-        op.drop_index(name, table_name=table)
+    for name in INDEXES:
+        op.execute(f"DROP INDEX IF EXISTS {name}")
     op.execute("DELETE FROM cost WHERE plan_id IS NOT NULL AND NOT EXISTS (SELECT FROM plan WHERE id = plan_id)")
     op.create_foreign_key("fk_cost_plan_id_plan", "cost", "plan", ["plan_id"], ["id"], ondelete="CASCADE")
     op.drop_table("retention")

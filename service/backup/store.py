@@ -15,7 +15,7 @@ from sutler.service.backup.errors import BackupError
 from sutler.service.backup.file import MANIFEST, Manifest, Table, member_of, new_file, whole_file
 from sutler.service.db.engine import connected, transaction
 from sutler.service.db.store import HEAD, schema_version
-from sutler.service.db.upgrade import bring_to, config, hold_still
+from sutler.service.db.upgrade import bring_to, config, held_still, unhurried
 from sutler.solver.version import VERSION
 
 Tell = Callable[[str], None]
@@ -34,8 +34,7 @@ class Restored:
 def back_up(engine: Engine, path: Path, tell: Tell) -> Manifest:
     """Writes all rows as of one instant, whoever changes some meanwhile. Raises BackupError, OutputError,
     DatabaseError."""
-    with transaction(engine) as still, connected(engine, isolation_level="REPEATABLE READ") as connection:
-        hold_still(still, shared=True)  # before the other one's first question, which decides what it sees
+    with held_still(engine, shared=True), connected(engine, isolation_level="REPEATABLE READ") as connection:
         version = schema_version(engine)
         if version is None:
             raise BackupError("the database has no tables of sutler", "name the store that is to be backed up")
@@ -66,8 +65,8 @@ def restore(engine: Engine, path: Path, *, is_forced: bool, tell: Tell) -> Resto
     tell(f"checking {path}")
     with whole_file(path) as (manifest, archive):
         _check_version(path, manifest.tables_version, f", made by sutler {manifest.sutler_version}")
-        with transaction(engine) as connection:
-            hold_still(connection)
+        with held_still(engine), transaction(engine) as connection:
+            unhurried(connection)
             there = tables.found(connection)
             if not is_forced:
                 _check_store(connection, there)

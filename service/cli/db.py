@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from sutler.service.cli.terminal.background import telling
 from sutler.service.cli.terminal.exits import guarded
 
 db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -12,14 +13,16 @@ db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @db.command(short_help="Bring the tables to this sutler's version.")
 @guarded
 def upgrade() -> None:
-    """Make the tables, or bring them to this sutler's version; does nothing where they are."""
+    """Make the tables, or bring them to this sutler's version, while the version before serves on; does nothing where
+    they are. Indexes are built last: broken off, it goes on where it was when it is run again.
+    """
     from sutler.service.db.store import schema_version
     from sutler.service.db.upgrade import upgrade as bring_up
     from sutler.service.main import opened_database
 
-    with opened_database(upgrade=False) as engine:
+    with telling("opening the store") as tell, opened_database(upgrade=False) as engine:
         before = schema_version(engine)
-        bring_up(engine)
+        bring_up(engine, tell=tell)
         after = schema_version(engine)
     typer.echo(f"The tables are at version {after}" + ("." if before == after else f" (before: {before or 'none'})."))
 

@@ -1,10 +1,15 @@
 """From settings to an engine whose tables are up to date."""
 
+import logging
+
 from sqlalchemy import Engine, text
 
+from sutler.service.db import indexes
 from sutler.service.db.engine import UNHURRIED, Patience, connected, open_engine
 from sutler.service.db.errors import SchemaError
 from sutler.service.settings import StoreSettings
+
+logger = logging.getLogger("sutler.database")
 
 HEAD = "0019"  # of the tables that this sutler works with: the newest file in migrations/versions
 
@@ -27,6 +32,8 @@ def open_store(settings: StoreSettings, patience: Patience = UNHURRIED) -> Engin
 
 def _ensure_tables(engine: Engine, *, may_upgrade: bool) -> None:
     found = schema_version(engine)
+    if found == HEAD:
+        _tell_of_missing_indexes(engine)
     if found == HEAD or (found is not None and found > HEAD and _serves_this(engine)):
         return
     if found is not None and not may_upgrade:
@@ -34,6 +41,15 @@ def _ensure_tables(engine: Engine, *, may_upgrade: bool) -> None:
     from sutler.service.db.upgrade import upgrade  # Alembic is imported only where it has something to do
 
     upgrade(engine)
+
+
+def _tell_of_missing_indexes(engine: Engine) -> None:
+    """An upgrade builds them after all else, and may have been broken off."""
+    with connected(engine) as connection:
+        if missing := indexes.missing(connection):
+            first = missing[0].name
+            remedy = "everything works, but lists may be slow until `sutler db upgrade` has ended"
+            logger.warning("%d indexes (%s, ...) are not built yet: %s", len(missing), first, remedy)
 
 
 def _serves_this(engine: Engine) -> bool:

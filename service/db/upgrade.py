@@ -1,10 +1,13 @@
 """Brings the tables to a version, with Alembic; several processes may try at once, one does it.
 
-A service of the version before may go on meanwhile: it waits for the tables, and finds all that it needs afterwards.
+A service of the version before goes on meanwhile. The tables are changed in one short transaction, for which it
+waits, and their indexes are built afterwards beside its work (indexes.py).
 """
 
 import logging
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -18,6 +21,7 @@ from psycopg.errors import QueryCanceled
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
+from sutler.service.db import api_tables, indexes, profile_tables, watch_tables  # noqa: F401 - they name indexes too
 from sutler.service.db.engine import open_engine, translated
 from sutler.service.db.errors import SchemaError
 from sutler.service.settings import store_settings
@@ -56,42 +60,78 @@ def configured_engine() -> Engine:
     return open_engine(store_settings())
 
 
-def upgrade(engine: Engine, to: str = "head") -> None:
-    """Brings the tables up to date.
+def upgrade(engine: Engine, to: str = "head", tell: Callable[[str], None] = logger.info) -> None:
+    """Brings the tables up to date; `tell` is told in words how far it is.
 
     Raises SchemaError where the database is newer than the migrations, DatabaseUnreachableError.
     """
-    _run(engine, "upgrade", to)
+    _run(engine, "upgrade", to, tell)
 
 
 def downgrade(engine: Engine, to: str) -> None:
     """Goes back to an older version ("base": no tables). What only the newer tables held is lost."""
-    _run(engine, "downgrade", to)
+    _run(engine, "downgrade", to, logger.info)
 
 
-def _run(engine: Engine, direction: str, to: str) -> None:
-    with translated(), engine.begin() as connection:
-        hold_still(connection)
-        newest = ScriptDirectory.from_config(config()).get_current_head()
-        if MigrationContext.configure(connection).get_current_revision() not in (None, newest):
+def _run(engine: Engine, direction: str, to: str, tell: Callable[[str], None]) -> None:
+    with held_still(engine), engine.begin() as connection:
+        unhurried(connection)
+        before = _version(connection)
+        if before not in (None, _newest()):
             _lock(connection)
         _go(connection, direction, to)
+        if before is None and _version(connection) == _newest():
+            indexes.build(connection, tell, at_once=True)
+    finish(engine, tell)
 
 
-def hold_still(connection: Connection, *, shared: bool = False) -> None:
-    """From now until the end of this transaction nobody else changes the tables; it may take as long as it takes.
+def finish(engine: Engine, tell: Callable[[str], None] = logger.info) -> None:
+    """Builds what an upgrade to the newest tables builds last, where it is missing.
 
-    `shared`: several may want that at once who change none themselves.
+    Raises DatabaseUnreachableError.
     """
+    with held_still(engine) as connection:
+        if _version(connection) == _newest():
+            indexes.build(connection, tell, at_once=False)
+
+
+def _newest() -> str | None:
+    return ScriptDirectory.from_config(config()).get_current_head()
+
+
+def _version(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+@contextmanager
+def held_still(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
+    """Until the end of this block nobody else changes the tables; it may take as long as it takes.
+
+    `shared`: several may want that at once who change none themselves. Lends a connection that commits every
+    statement by itself. Raises DatabaseUnreachableError.
+    """
+    lock = text(f"SELECT pg_try_advisory_lock{'_shared' if shared else ''}(:key)")
+    with translated(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.detach()  # what this session is told and holds ends with it
+        unhurried(connection, "SET")
+        connection.execute(text("SET application_name = 'one that changes sutler''s tables'"))  # it is none at work
+        # Not by a statement or in a transaction that waits: whoever builds an index waits for those.
+        while not connection.scalar(lock, {"key": UPGRADE_LOCK}):
+            time.sleep(PAUSE_S)
+        yield connection
+
+
+def unhurried(connection: Connection, how: str = "SET LOCAL") -> None:
+    """Without limits for this transaction: tables may be large."""
     for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
-        connection.execute(text(f"SET LOCAL {limit} = 0"))  # tables may be large
-    lock = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
-    connection.execute(text(f"SELECT {lock}(:key)"), {"key": UPGRADE_LOCK})
+        connection.execute(text(f"{how} {limit} = 0"))
 
 
 def bring_to(connection: Connection, to: str) -> None:
-    """Brings the tables to a newer version, in a transaction that holds them still. Raises SchemaError."""
+    """Brings the tables to a newer version, in a transaction, while they are held still. Raises SchemaError."""
     _go(connection, "upgrade", to)
+    if _version(connection) == _newest():
+        indexes.build(connection, logger.info, at_once=True)
 
 
 def _go(connection: Connection, direction: str, to: str) -> None:

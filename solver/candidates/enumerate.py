@@ -30,6 +30,7 @@ from sutler.solver.throughput.mixes import most_columns
 
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
+_DIGITS = 10  # chosen: bisections that lead to rates end well before, and no rate is known nearly as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,14 +302,22 @@ def _rated(
         one_piece=shapes.one_piece[kept],
         piece_pool=piece_pool,
         piece_size=piece_size,
-        rps=widened(points.rps, columns, 0.0),
-        low_rps=widened(points.low_rps, columns, 0.0),
+        rps=_without_last_bits(widened(points.rps, columns, 0.0)),
+        low_rps=_without_last_bits(widened(points.low_rps, columns, 0.0)),
         storage_usd_per_hour=_storage_usd_per_hour(supply.pools, piece_pool, piece_size, checkpoint_disk_gb(model)),
         max_batch=points.max_batch,
         data_parallel=ranks,
         precision=np.full(len(kept), PRECISIONS.index(model.precision)),
     )
     return candidates, kept
+
+
+def _without_last_bits(rps: FloatArray) -> FloatArray:
+    """To ten digits: beyond, the processor's vectors matter, and the search would choose by them between fleets that
+    are as good as each other."""
+    digits = _DIGITS - np.ceil(np.log10(np.where(rps > 0, rps, 1.0)))
+    scale = 10.0**digits
+    return np.asarray(np.round(rps * scale) / scale)
 
 
 def _pieces(pool: IntArray, gpus: IntArray, one_piece: BoolArray, size: IntArray) -> tuple[IntArray, IntArray]:

@@ -1,4 +1,4 @@
-"""The next-best fleets of a plan: good ones, found among few candidates and not proven.
+"""The next-best fleets of a plan: good ones, of one model mostly within half a percent of the best, and not proven.
 
 Flow: planner.py, once the plan is known -> alternatives (here) -> Plan.alternatives. precision_alternative.py finds
 its fleet by quick_fleet, too.
@@ -13,7 +13,7 @@ from sutler.solver.plan import Alternative
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import LEAST_LAM, first_goal
 from sutler.solver.polytope.rows import Polytope
-from sutler.solver.progress import SecondsLeft
+from sutler.solver.progress import SecondsLeft, at_most
 
 _SECONDS = 5.0  # chosen: of each, so that all of them fit into the default time limit
 _MOST_ALTERNATIVES = 6  # chosen: as many as fit, and as anybody compares
@@ -25,7 +25,11 @@ def alternatives(polytope: Polytope, allocation: Allocation, seconds_left: Secon
     for slug in gpus_used(polytope, allocation)[:_MOST_ALTERNATIVES]:
         if seconds_left() <= 0:
             break
-        found.append(_without(polytope, slug, min(seconds_left(), _SECONDS)))
+        room = at_most(_SECONDS, seconds_left)
+        alternative = _without(polytope, slug, room)
+        if alternative.value is None and room() <= 0:
+            break  # there may be one
+        found.append(alternative)
     return tuple(found)
 
 
@@ -35,19 +39,19 @@ def gpus_used(polytope: Polytope, allocation: Allocation) -> list[str]:
     return list(dict.fromkeys(polytope.supply.pools[p].gpu for p in used.ravel().tolist() if p >= 0))
 
 
-def quick_fleet(polytope: Polytope, seconds: float) -> DescribedFleet | None:
+def quick_fleet(polytope: Polytope, seconds_left: SecondsLeft) -> DescribedFleet | None:
     """A good fleet by the problem's objective; None: none was found that carries anything."""
-    found = exact.first_incumbent(polytope, first_goal(polytope), seconds)
+    found = exact.quick(polytope, first_goal(polytope), seconds_left)
     if found is None:
         return None
     allocation, routing = without_idle(polytope, found)
     return describe(polytope, allocation, routing, states_losses=False) if routing.lam > LEAST_LAM else None
 
 
-def _without(polytope: Polytope, slug: str, seconds: float) -> Alternative:
+def _without(polytope: Polytope, slug: str, seconds_left: SecondsLeft) -> Alternative:
     forbidden = np.array([pool.gpu == slug for pool in polytope.supply.pools] + [False])
     reduced = polytope.without(np.asarray(forbidden[polytope.candidates.pool].any(axis=1)))
-    fleet = quick_fleet(reduced, seconds) if len(reduced.candidates) else None
+    fleet = quick_fleet(reduced, seconds_left) if len(reduced.candidates) else None
     if fleet is None:
         return Alternative(slug, None, None, ())
     return Alternative(slug, fleet.value(polytope.problem.objective), fleet.cost_usd_per_hour, fleet.rentals)

@@ -20,7 +20,7 @@ from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal
 from sutler.solver.polytope.preparation import prepare_at_low, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
-from sutler.solver.progress import SecondsLeft
+from sutler.solver.progress import SecondsLeft, at_most
 
 _GOOD_GAP = 0.005  # as of the alternatives: near enough to the best for a plan that is better than another
 _NODES = 300  # as of the first plans of methods/exact.py
@@ -92,7 +92,7 @@ def _searched(low: Polytope, gap: float, seconds_left: SecondsLeft, start: Alloc
 
 def most_carried(low: Polytope, seconds_left: SecondsLeft) -> float:
     """The largest lam found; good, not proven."""
-    found = exact.first_incumbent(low, low.goal_throughput(), min(seconds_left(), _MOST_CARRIED_SECONDS))
+    found = exact.quick(low, low.goal_throughput(), at_most(_MOST_CARRIED_SECONDS, seconds_left))
     return 0.0 if found is None else without_idle(low, found)[1].lam
 
 

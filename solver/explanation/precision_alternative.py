@@ -17,21 +17,22 @@ from sutler.solver.explanation.alternatives import quick_fleet
 from sutler.solver.plan import Plan, PrecisionAlternative
 from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.problem import Problem
+from sutler.solver.progress import SecondsLeft
 
 TO: Final[Precision] = "fp8"
 
 _LEAST_FRACTION: Final = 0.01  # chosen: less is not worth a change of quality
 
 
-def precision_alternative(problem: Problem, plan: Plan, seconds: float) -> PrecisionAlternative | None:
+def precision_alternative(problem: Problem, plan: Plan, seconds_left: SecondsLeft) -> PrecisionAlternative | None:
     """The better fleet at 8 bits; None where nothing is at 16 bits, or nothing better was found in time."""
     names = _at_16_bits(problem)
     best = plan.optimum_value if problem.objective.give_up_fraction else plan.value
-    if not names or not best or seconds <= 0:
+    if not names or not best or seconds_left() <= 0:
         return None
     models = tuple(replace(m, precision=TO) if m.name in names else m for m in problem.models)
     try:
-        found = _found(replace(problem, models=models), seconds)
+        found = _found(replace(problem, models=models), seconds_left)
     except EngineError:  # no reason to lose a plan that is verified
         return None
     if found is None:
@@ -59,8 +60,8 @@ def _at_16_bits(problem: Problem) -> set[str]:
     }
 
 
-def _found(problem: Problem, seconds: float) -> DescribedFleet | None:
+def _found(problem: Problem, seconds_left: SecondsLeft) -> DescribedFleet | None:
     """A good fleet; None where none was found in time."""
     polytope = prepare(problem)
     scaled = scaled_to_one(polytope) if polytope.servable().all() else None
-    return None if scaled is None else quick_fleet(scaled, seconds)
+    return None if scaled is None else quick_fleet(scaled, seconds_left)

@@ -16,6 +16,7 @@ Everything is minimised; throughput is minimised as -lam.
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,6 @@ from sutler.solver.polytope.relaxation import Relaxation, most_lam, solve_relaxa
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.progress import SecondsLeft
 
-_QUICK_COLUMNS, _QUICK_COLUMNS_PER_MODEL = 30, 6  # of alternatives, which are many and need not be the best
 _FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL = 20, 4  # of later goals, whose answers lie near the plan so far
 _MIXED_COLUMNS = 150  # where replicas may serve fixed mixes: kinds of machines have more points that matter
 _INCUMBENT_NODES = 300  # chosen, as all limits on nodes are: the same plan on any machine, some seconds at most
@@ -68,8 +68,8 @@ def minimise(
 ) -> SearchOutcome:
     """Minimise a goal to a relative gap, or as far as time and nodes allow.
 
-    `start`: known to be feasible; `before`: of the same polytope and load, at other costs; `is_part`: of a search of
-    several models, for which the gap is good enough.
+    `start`: known to be feasible; `before`: of the same polytope and load, at other costs; `is_part`: of something
+    larger, for which the gap is good enough.
     """
     columns = None if before is None else before.relaxation.columns
     relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate, columns=columns)
@@ -141,14 +141,18 @@ def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) ->
     return polytope, relaxation
 
 
-def first_incumbent(polytope: Polytope, goal: Goal, seconds: float) -> Allocation | None:
-    """The best allocation over the relaxation's most promising candidates: quick and good, not proven."""
-    relaxation = solve_relaxation(polytope, goal)
-    if not np.isfinite(relaxation.objective):
-        return None
-    search = Search(polytope, goal, relaxation, QUICK_GAP, lambda: seconds)
-    _improve(search, promising(polytope, relaxation, _QUICK_COLUMNS, _QUICK_COLUMNS_PER_MODEL), QUICK_NODES)
-    return search.incumbent
+def quick(polytope: Polytope, goal: Goal, seconds_left: SecondsLeft) -> Allocation | None:
+    """Within half a percent of the best, where few nodes lead there; of several models, for which that takes seconds,
+    the best among the relaxation's most promising candidates, if there is one. None: none was found."""
+    if len(polytope.problem.models) > 1 and not _is_by_tree(polytope):
+        relaxation = solve_relaxation(polytope, goal)
+        search = Search(polytope, goal, relaxation, QUICK_GAP, seconds_left)
+        if np.isfinite(relaxation.objective):
+            _improve(search, promising(polytope, relaxation, INCUMBENT_COLUMNS), QUICK_NODES)
+        if search.incumbent is not None:
+            return search.incumbent
+    options: dict[str, Any] = {"relative_gap": QUICK_GAP, "node_limit": QUICK_NODES, "is_part": True}
+    return minimise(polytope, goal, seconds_left=seconds_left, **options).allocation
 
 
 def near_best(
@@ -160,8 +164,8 @@ def near_best(
     seconds: float,
     besides: IntArray | None = None,
 ) -> Allocation | None:
-    """Searches as `first_incumbent`, over more candidates and from a known relaxation: what `minimise` starts
-    from. `besides`: candidates that are searched in any case."""
+    """The best allocation over the relaxation's most promising candidates: what `minimise` starts from, not proven.
+    `besides`: candidates that are searched in any case."""
     search = Search(polytope, goal, relaxation, relative_gap, lambda: seconds)
     chosen = promising(polytope, relaxation, INCUMBENT_COLUMNS)
     _improve(search, chosen if besides is None else np.union1d(chosen, besides), _INCUMBENT_NODES)

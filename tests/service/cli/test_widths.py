@@ -45,6 +45,7 @@ Parts = Iterable[RenderableType]
 EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 GOLDEN: Final = Path(__file__).parent / "tables"
 WIDTHS: Final = (80, 100, 140)
+PATIENT: Final = {"solver.time_limit_s": 600}  # it ends by its nodes, however busy the machine is
 # What no two runs or processors share: seconds that were taken, ages, the last digits of a proven gap.
 UNSTEADY: Final = re.compile(
     r"\d[\d,]* schedules tried|in \d[\d.,]* s\b|Solved in [\d.]+ s|(?<=\s)0\.0\d+ %"
@@ -54,11 +55,11 @@ UNSTEADY: Final = re.compile(
 
 @cache
 def plan_of(name: str) -> sutler.PlanDocument:
-    return sutler.plan(EXAMPLES / name)
+    return sutler.plan(EXAMPLES / name, changes=PATIENT)
 
 
 def compared() -> Parts:
-    document = problem_document(EXAMPLES / "disaggregated.yaml", {"solver.alternatives": False})
+    document = problem_document(EXAMPLES / "disaggregated.yaml", {**PATIENT, "solver.alternatives": False})
     asked = Comparison(translated(document, EXAMPLES), ("aggregated-only", "disaggregated-only"))
     found = comparison(asked)
     strategies = tuple(one.model_copy(update={"seconds": 1.0}) for one in found.strategies)

@@ -84,9 +84,7 @@ def test_the_queue_has_no_script_that_the_migrations_do_not_know() -> None:
 
 
 def test_alembic_finds_no_difference_between_models_and_migrations(engine: Engine) -> None:
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts=COMPARED)
-        assert compare_metadata(context, Base.metadata) == []
+    assert differences(engine) == []
 
 
 def test_models_and_migrations_agree_to_the_letter(engine: Engine, new_database: StoreSettings) -> None:
@@ -428,8 +426,64 @@ def test_an_upgrade_that_waits_for_long_says_for_whom(
         assert schema_version(engine) == HEAD
 
 
+def test_indexes_are_built_while_others_read_and_write_what_they_are_of(
+    new_database: StoreSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody's long report keeps the building from its end, and nobody from anything."""
+    with opened(new_database) as engine:
+        upgrade(engine, "0016")
+        told: list[str] = []
+        with ThreadPoolExecutor(2) as pool, engine.connect() as reporting:
+            reporting.execution_options(isolation_level="REPEATABLE READ").execute(text("SELECT 1"))
+            upgrading = pool.submit(upgrade, engine, tell=told.append)
+            until_waiting(engine)
+            assert told[0].startswith("building ix_")
+            second = pool.submit(upgrade, engine)
+            with engine.begin() as other:
+                other.execute(text("SET LOCAL lock_timeout = '2s'"))
+                late = {"id": "late", "uuid": uuid4()}
+                for statement in WRITTEN_BEFORE:
+                    other.execute(text(statement.format(**late)))
+            with closing_engine(new_database) as opening:
+                assert schema_version(opening) == HEAD
+            assert "are not built yet: everything works" in caplog.text
+            assert not upgrading.done()
+            assert not second.done()
+            reporting.rollback()
+            upgrading.result(PATIENCE_S)
+            second.result(PATIENCE_S)
+        assert differences(engine) == []
+        caplog.clear()
+        with closing_engine(new_database):
+            assert "not built" not in caplog.text
+
+
+def test_an_upgrade_that_was_broken_off_is_ended_by_the_next(new_database: StoreSettings) -> None:
+    """As a killed process leaves it: an index that is not there, and one that nobody uses and nobody trusts."""
+    with opened(new_database) as engine:
+        upgrade(engine)
+        whole = [found(engine, question) for question in (INDEXES, CONSTRAINTS)]
+        with engine.begin() as connection:
+            connection.execute(text("DROP INDEX ix_audit_project"))
+            half = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_plan_project_created_at'::regclass"
+            connection.execute(text(half))
+            connection.execute(text("CREATE INDEX ix_cost_deployment_name ON cost (deployment_name)"))
+            connection.execute(text("ALTER TABLE plan DROP CONSTRAINT fk_plan_project_project"))
+            key = "FOREIGN KEY (project) REFERENCES project (name) NOT VALID"
+            connection.execute(text(f"ALTER TABLE plan ADD CONSTRAINT fk_plan_project_project {key}"))
+        upgrade(engine)
+        assert [found(engine, question) for question in (INDEXES, CONSTRAINTS)] == whole
+        assert found(engine, "SELECT 1 FROM pg_index WHERE NOT indisvalid") == []
+
+
+def differences(engine: Engine) -> Any:
+    """Of the tables from the models."""
+    with engine.connect() as connection:
+        return compare_metadata(MigrationContext.configure(connection, opts=COMPARED), Base.metadata)
+
+
 def until_waiting(engine: Engine) -> None:
-    """Until somebody waits for a table."""
+    """Until somebody waits for a table, or for a transaction."""
     give_up_at = time.monotonic() + PATIENCE_S
     while not found(engine, "SELECT 1 FROM pg_locks WHERE NOT granted"):
         assert time.monotonic() < give_up_at

@@ -44,6 +44,17 @@ def test_a_path_in_a_problem_is_relative_to_its_file_or_to_the_folder_named(tmp_
         sutler.plan(problem, folder=tmp_path / "nowhere")
 
 
+def test_an_alternative_is_nearly_the_best_plan_without_the_gpu() -> None:
+    """Among hundreds of candidates, of which an alternative's are others than the plan's."""
+    path = Path(__file__).parents[3] / "examples" / "min_cost_slo.yaml"
+    plan = sutler.plan(path)
+    assert len(plan.alternatives) == 2
+    for alternative in plan.alternatives:
+        changes = {**QUICK, "limits": {"max_gpus": {alternative.without: 0}}}
+        best = sutler.plan(path, changes=changes)
+        assert alternative.value == pytest.approx(best.objective.value, rel=0.01)
+
+
 def test_wrong_fields_are_named() -> None:
     with pytest.raises(sutler.DocumentError, match=r"budget_usd_per_hour.*-1"):
         sutler.plan(EXAMPLE, changes={"budget_usd_per_hour": -1})

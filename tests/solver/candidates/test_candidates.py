@@ -411,3 +411,25 @@ def test_replicas_are_used_up_to_the_utilisation_limit() -> None:
     )
     polytope = polytope_of(problem)
     assert polytope.rate.tolist() == [[0.8]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_last_bits_of_rates_which_differ_between_processors_change_no_candidate(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between fleets that are as good as each other the search would choose by them."""
+    problem = random_estimated_problem(seed)
+    supply = build_supply(problem)
+    found = enumerate_candidates(problem, supply)
+    points_as_they_are, rng = throughput.points, np.random.default_rng(seed)
+
+    def points(*given: Any, **options: Any) -> Any:
+        made = points_as_they_are(*given, **options)
+        noise = 1 + np.finfo(float).eps * rng.integers(-3, 4, made.rps.shape)
+        assert ((made.rps * noise != made.rps) & (made.rps > 0)).any()
+        return replace(made, rps=made.rps * noise, low_rps=made.low_rps * noise)
+
+    monkeypatch.setattr(throughput, "points", points)
+    again = enumerate_candidates(problem, supply)
+    assert found.rps.tobytes() == again.rps.tobytes()
+    assert found.low_rps.tobytes() == again.low_rps.tobytes()
