@@ -31,11 +31,13 @@ from sutler.service.db.upgrade import OLDEST, upgrade
 from sutler.service.settings import StoreSettings
 from sutler.service.web.paging import encode_cursor
 from sutler.service.workers.retention import delete_old
+from tests.service.faults.versions import SUTLER, Versions, the_version_before
 from tests.service.running import ROOT, Running, answers, serving, settings, until
 
 ROWS: Final = 1_000_000
 REPLANS: Final = 5
 TIMES: Final = 20
+BEFORE_S: Final = 10.0  # of requests before the upgrade, beside which those during it are seen
 KEPT_DAYS: Final = 330
 MS: Final = 1e3
 MB: Final = 1e6
@@ -168,10 +170,19 @@ def _repeated(engine: Engine) -> Iterator[str]:
     )
 
 
-def of_a_migration(engine: Engine, rows: int) -> Iterator[str]:
-    began = time.perf_counter()
-    upgrade(engine)
-    took_s = time.perf_counter() - began
+def of_a_migration(engine: Engine, rows: int, folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """While the version before answers one request after the other."""
+    versions = Versions()
+    with the_version_before() as before:
+        old = {**environment, "PYTHONPATH": str(before)}
+        with serving(folder, old, sutler=SUTLER) as versions.of["old"]:
+            until(lambda: versions.of["old"].get("/readyz").ok)
+            with versions.asked_all_the_time("old"):
+                time.sleep(BEFORE_S)
+                usual, versions.answers, versions.slowest_s = versions.slowest_s, 0, 0.0
+                began = time.perf_counter()
+                upgrade(engine)
+                took_s = time.perf_counter() - began
     vacuumed(engine)
     size = "SELECT pg_database_size(current_database()), pg_total_relation_size('plan')"
     with engine.connect() as connection:
@@ -179,6 +190,12 @@ def of_a_migration(engine: Engine, rows: int) -> Iterator[str]:
     yield "| what | measured |"
     yield "|---|---|"
     yield f"| {OLDEST} → {HEAD}, with {rows:,} plans, costs, studies, audit records each | {took_s:.1f} s |"
+    told = f"answers of {OLDEST} meanwhile (plans made and read, lists), of which errors; the slowest, and before"
+    yield (
+        f"| {told} | {versions.answers}, {len(versions.errors)}; {versions.slowest_s * MS:.0f} ms, "
+        f"{usual * MS:.0f} ms |"
+    )
+    yield from (f"| | {error} |" for error in versions.errors[:3])
     told = f"the database, of which plans with one document in {DOCUMENT_EVERY}"
     yield f"| {told} | {database / MB:,.0f}, {plans / MB:,.0f} MB |"
 
@@ -271,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         upgrade(engine, OLDEST)
         tell(f"{options.rows:,} plans are made: some minutes")
         fill(engine, options.rows, **templates)
-        put(of_a_migration(engine, options.rows))
+        put(of_a_migration(engine, options.rows, folder, environment))
         with serving(folder, environment, "--role", "api") as running:
             until(lambda: answers(running))
             put(of_lists(engine, running))

@@ -1,18 +1,11 @@
-"""Upgrades without a pause: the version before and this one work side by side on one database, and no caller notices.
-
-The version before is the last whose tables are those of OLDEST (service/db/upgrade.py), from the history of git.
-"""
+"""Upgrades without a pause: the version before and this one work on one database, and no caller notices."""
 
 import json
 import subprocess
 import sys
-import tarfile
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from functools import partial
-from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -20,20 +13,17 @@ from uuid import uuid4
 
 import pytest
 import requests
-from alembic.script import ScriptDirectory
 
-from sutler.service.db.upgrade import OLDEST, config
 from sutler.service.settings import StoreSettings
 from tests.postgres import a_folder
 from tests.service.builders import CHAT, changed
 from tests.service.deployments.traffic.feeds.engines import Site
 from tests.service.faults.replans import Receiver
+from tests.service.faults.versions import SUTLER, NoHistoryError, Versions, the_version_before
 from tests.service.offline.builders import an_application, an_asker
 from tests.service.profiles.builders import a_table
-from tests.service.running import ROOT, Running, finished, serving, settings, until
+from tests.service.running import Running, finished, serving, settings, until
 
-# Not what sutler's own tests are started with: these processes are of another folder.
-SUTLER: Final = (sys.executable, "-X", "utf8", "-m", "sutler")
 ON_THE_STORE: Final = changed(CHAT, ("market",), {})
 APPLICATION: Final = an_application(models=[an_asker()], edges=[], search={"time_limit_s": 2})
 MACHINE: Final = {
@@ -53,46 +43,18 @@ with opened_profiles() as profiles:
 _numbers = count(1)
 
 
-def _git(*words: str) -> bytes:
-    try:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"the version before is in git's history, which is not here: {error}")
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def before() -> Iterator[Path]:
     """The files of the version before."""
-    first = next(s for s in ScriptDirectory.from_config(config()).walk_revisions() if s.down_revision == OLDEST)
-    added = _git("log", "--diff-filter=A", "--format=%H", "--", str(Path(first.path).relative_to(ROOT))).split()
-    if not added:
-        pytest.skip("the version before is in git's history, which does not reach back so far")
-    with a_folder() as folder:
-        archive = _git("archive", f"{added[-1].decode()}^")
-        with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(folder, filter="data")
-        yield folder
+    try:
+        with the_version_before() as folder:
+            yield folder
+    except NoHistoryError as error:
+        pytest.skip(f"{error}")
 
 
-@dataclass
-class Versions:
-    """The services of both, by the names of the versions, and every answer that a caller would call an error."""
-
-    of: dict[str, Running] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def ask(self, version: str, method: str, path: str, body: Any = None, **options: Any) -> requests.Response:
-        if body is not None:
-            options["json"] = body
-        answer = self.of[version].ask(method, path, **options)
-        if answer.status_code >= 400 and not answer.json()["type"].endswith(":not-yet"):
-            self.errors.append(f"{version}: {method} {path}: {answer.status_code} {answer.text}")
-        return answer
-
-    def until_ok(self, version: str, path: str, **options: Any) -> Any:
-        """What is there, once it is."""
-        return until(lambda: found.json() if (found := self.ask(version, "GET", path, **options)).ok else None)
+class Both(Versions):
+    """Each in turn writes what the other one reads."""
 
     def round(self, writer: str, reader: str, feed: str, hook: str) -> None:
         """What one version is told, the other one knows; and the other way round."""
@@ -146,25 +108,6 @@ class Versions:
         assert self.of[writer].get(url).status_code == 404
         self.ask(reader, "DELETE", f"/v1/webhooks/{webhook['id']}")
 
-    @contextmanager
-    def asked_all_the_time(self, version: str) -> Iterator[None]:
-        """Changes and reads of this version, one after the other, while something else is done."""
-        ended = threading.Event()
-
-        def ask() -> None:
-            while not ended.is_set():
-                plan = self.ask(version, "POST", "/v1/plans", CHAT)
-                self.ask(version, "GET", plan.headers.get("Location", "/v1/plans"))
-                self.ask(version, "GET", "/v1/deployments")
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            asking.join()
-
 
 def _statuses(answer: requests.Response) -> Iterator[str]:
     yield from (each["status"] for each in answer.json()["items"])
@@ -197,7 +140,7 @@ def test_both_versions_work_side_by_side_and_no_caller_sees_an_error(
         old = {**new, "PYTHONPATH": str(before)}
         _run(old, folder, "db", "upgrade")
         key = _run(old, folder, "keys", "create", "load", "--scope", "admin")
-        versions = Versions()
+        versions = Both()
         running = stack.enter_context(serving(folder, old, "--require-key", sutler=SUTLER)).with_key(key)
         versions.of["old"] = running
         pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -205,7 +148,7 @@ def test_both_versions_work_side_by_side_and_no_caller_sees_an_error(
         importing = stack.enter_context(subprocess.Popen(command, cwd=folder, env=old, text=True, **pipes))
         assert importing.stdout is not None
         assert importing.stdout.readline() == "opened\n"
-        versions.until_ok("old", "/readyz")
+        until(lambda: running.get("/readyz").ok)
         ends = (engine.engine.url, f"{receiver.server.base_url}/hook")
         versions.round("old", "old", *ends)
         with versions.asked_all_the_time("old"):
@@ -225,7 +168,7 @@ def test_both_versions_work_side_by_side_and_no_caller_sees_an_error(
         assert [line for each in versions.of.values() for line in _complaints(each)] == []
 
 
-def _keys(versions: Versions) -> None:
+def _keys(versions: Both) -> None:
     """One that this version makes is good for both, until it is revoked."""
     made = versions.ask("new", "POST", "/v1/keys", {"name": "later", "scope": "read"}).json()
     headers = {"Authorization": f"Bearer {made['key']}"}
