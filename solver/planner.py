@@ -162,7 +162,7 @@ def _given_up(run: "SolveRun", found: FoundFleet) -> tuple[Allocation, Routing, 
     used, routing = without_idle(polytope, found.allocation)
     if not objective.give_up_fraction:
         return used, routing, None
-    value = describe(polytope, used, routing, states_losses=False).value(objective)
+    value = describe(polytope, used, routing, in_full=False).value(objective)
     robust = giving_up.within(
         polytope,
         replace(used, lam=routing.lam),

@@ -87,10 +87,10 @@ def describe(
     routing: Routing,
     placement: Placement | None = None,
     *,
-    states_losses: bool = True,
+    in_full: bool = True,
 ) -> DescribedFleet:
-    """Pack (unless it is given), name and add up an allocation under its routing; `states_losses`: with what is left
-    after a loss."""
+    """Pack (unless it is given), name and add up an allocation under its routing; `in_full`: with the evidence for
+    its rates and what is left after a loss."""
     problem = polytope.problem
     placement = placement or placed_anew(polytope, allocation)
     rentals, placed, names = placement.rentals, placement.replicas, placement.names
@@ -99,7 +99,7 @@ def describe(
     position = {int(c): index for index, c in enumerate(allocation.candidate)}
     replicas, evidence = [], []
     given = {c: _rates_of(polytope, routing, at, whole_rps / allocation.replicas[at]) for c, at in position.items()}
-    known = _what_is_known(polytope, given)
+    known = _what_is_known(polytope, given, with_sources=in_full)
     for name, replica in zip(names, placed, strict=True):
         rates = given[replica.candidate]
         described, found = _describe_replica(name, replica, rates, known[replica.candidate])
@@ -108,7 +108,7 @@ def describe(
     cost = sum(rental.price_usd_per_hour * rental.count for rental in rentals)
     routes = routes_of(polytope, allocation, routing, placement)
     transfers = handed_over(polytope, allocation, routing, placement)
-    losses = losses_of(polytope, allocation, placement, routing.lam) if states_losses else ()
+    losses = losses_of(polytope, allocation, placement, routing.lam) if in_full else ()
     return DescribedFleet(
         rentals=rentals,
         replicas=tuple(replicas),
@@ -141,7 +141,7 @@ def as_split(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -
         for at, c in enumerate(allocation.candidate)
     }
     lam = np.inf
-    for c, known in _what_is_known(polytope, given).items():
+    for c, known in _what_is_known(polytope, given, with_sources=False).items():
         served = np.flatnonzero(given[c])
         with np.errstate(divide="ignore"):
             load = float((given[c][served] / known.rates.rps[known.row, served]).sum())
@@ -231,8 +231,8 @@ def _rates_of(polytope: Polytope, routing: Routing, at: int, rps: float) -> Floa
 @dataclass(frozen=True, slots=True)
 class _Known:
     """What the throughput layer says of one candidate, a row of `layouts` and of the rates [num_layouts, W] with all
-    sequences busy, as they count and as they are stated; what they rest on for each workload that it is given, and
-    the load up to which those keep their limits, as it is found and as plans state it."""
+    sequences busy, as they count and as they are stated; what they rest on for each workload that it is given, where
+    that is asked for, and the load up to which those keep their limits, as it is found and as plans state it."""
 
     model: ServedModel
     layouts: Layouts
@@ -245,7 +245,7 @@ class _Known:
     max_load_fraction: float
 
 
-def _what_is_known(polytope: Polytope, given: dict[int, FloatArray]) -> dict[int, _Known]:
+def _what_is_known(polytope: Polytope, given: dict[int, FloatArray], *, with_sources: bool) -> dict[int, _Known]:
     """What is known, by candidate; `given` [W]: requests/s of one replica. Those alike in what layouts share are
     rated at once."""
     of = polytope.candidates
@@ -256,11 +256,13 @@ def _what_is_known(polytope: Polytope, given: dict[int, FloatArray]) -> dict[int
     return {
         c: known
         for group in alike.values()
-        for c, known in zip(group, _known_of(polytope, group, given), strict=True)
+        for c, known in zip(group, _known_of(polytope, group, given, with_sources), strict=True)
     }
 
 
-def _known_of(polytope: Polytope, group: list[int], given: dict[int, FloatArray]) -> Iterator[_Known]:
+def _known_of(
+    polytope: Polytope, group: list[int], given: dict[int, FloatArray], with_sources: bool
+) -> Iterator[_Known]:
     problem, some = polytope.problem, polytope.candidates.take(np.array(group))
     model, role, cap = some.served(problem, 0), ROLES[int(some.role[0])], float(some.power_cap_fraction[0])
     layouts = layouts_of(problem, polytope.supply.pools, some, some.layers if some.layers.any() else None, role, cap)
@@ -275,7 +277,7 @@ def _known_of(polytope: Polytope, group: list[int], given: dict[int, FloatArray]
     found: dict[tuple[int, int], RateBasis] = {}
     for row in range(len(group)):
         sources = {}
-        for w in np.flatnonzero(own[row] > 0).tolist():
+        for w in np.flatnonzero(own[row] > 0).tolist() if with_sources else ():
             key = alike[row], w
             if key not in found:
                 found[key] = throughput.evidence(problem, model, layouts, stated, measured, row, w)
@@ -308,7 +310,7 @@ def _describe_replica(
             high_rps=float(known.stated.high_rps[row, w]),
             version=known.sources[w].version,
         )
-        for w in routed
+        for w in known.sources
     ]
     degrees, ranks = tuple(stage.tensor_parallel for stage in placed.stages), int(known.layouts.ranks[row])
     replica = Replica(

@@ -45,7 +45,7 @@ def quick_fleet(polytope: Polytope, seconds_left: SecondsLeft) -> DescribedFleet
     if found is None:
         return None
     allocation, routing = without_idle(polytope, found)
-    return describe(polytope, allocation, routing, states_losses=False) if routing.lam > LEAST_LAM else None
+    return describe(polytope, allocation, routing, in_full=False) if routing.lam > LEAST_LAM else None
 
 
 def _without(polytope: Polytope, slug: str, seconds_left: SecondsLeft) -> Alternative:

@@ -114,7 +114,7 @@ def stated_at_low(low: Polytope, allocation: Allocation, routing: Routing) -> Ro
     """What a fleet does at the low rates, under its routing there, and at the rates themselves."""
     problem = low.problem
     nominal = low.at("nominal")
-    fleet = describe(nominal, allocation, route(nominal, allocation), states_losses=False)
+    fleet = describe(nominal, allocation, route(nominal, allocation), in_full=False)
     rps, demand, value = routing.lam * low.scale_rps, problem.total_demand, fleet.value(problem.objective)
     at_low = {"max_throughput": rps, "min_makespan": demand / rps}
     return RobustAlternative(
