@@ -153,10 +153,11 @@ def stated_bands(
     of_kind = source.bands(prepared.kinds, prepared.pipes.traffic)
     of_kind = np.concatenate([of_kind, np.ones((1, *of_kind.shape[1:]))])
     at, workload = nearest_band_batch(batch), np.arange(batch.shape[1])[None, :]
-    widest = np.max([of_kind[stage[:, None], workload, at] for stage in kinds.T], axis=0)
     is_pipeline = (kinds < len(prepared.kinds)).sum(axis=1) > 1
-    least = np.where(is_pipeline, source.calibration.priors.pipeline_band, 1.0)
-    return np.asarray(np.maximum(widest, least[:, None]))
+    widest = np.where(is_pipeline, source.calibration.priors.pipeline_band, 1.0)[:, None]
+    for stage in kinds.T:
+        widest = np.maximum(widest, of_kind[stage[:, None], workload, at])
+    return np.asarray(widest)
 
 
 def are_linked(layouts: Layouts) -> BoolArray:
@@ -194,38 +195,18 @@ def _balanced(
     prefill = prefill_seconds(source, kinds, typical)
     riding = riding_seconds(source, kinds, typical, max_batch=max(BATCHES))
     decode = source.decode(kinds, typical, max_batch=max(BATCHES))
-    stages = (layouts.gpu >= 0).sum(axis=1)
-    is_last = np.arange(kind.shape[1])[None, :] == stages[:, None] - 1
     steps = float(typical.decode_steps[0])
     contexts = [*typical.full_context, *traffic.full_context, *filter(None, [model.max_context_tokens])]
     held = source.work.held_context(np.array(contexts))
-    kv, state = padded(memory.kv)[kind], padded(memory.state)[kind]
-    prompt_head_s = padded(prefill.head)[kind][:, :, None]
+    kv, state = padded(memory.kv), padded(memory.state)
+    micro = np.maximum(np.array(BATCHES) // np.arange(1, kind.shape[1] + 1)[:, None], 1)  # of pipelines, by stages
     costs = SplitCosts(
-        is_stage=layouts.gpu >= 0,
-        riding_s=_by_batch(riding[:, 0], stages, kind),
-        decode_s=_per_token(decode.per_layer[:, 0], stages, kind),
-        head_s=is_last[:, :, None] * (prompt_head_s + steps * _per_token(decode.head, stages, kind)),
-        decode_steps=steps,
-        free_bytes=free_after_vocabulary(memory, kind, stages),
-        layer_bytes=padded(memory.layer)[kind],
+        layer_s=padded(riding[:, 0, micro] + steps * (decode.per_layer[:, 0, micro] / micro)),
+        head_s=padded(prefill.head[:, None, None] + steps * (decode.head[:, micro] / micro)),
+        layer_bytes=padded(memory.layer),
         sequence_bytes=kv * held[0] + state,
         longest_bytes=kv * held[1:].max() + state,
         shortest_bytes=kv * held[1:].min() + state,
     )
-    return balanced_layers(costs, source.work.layers)
-
-
-def _by_batch(seconds: FloatArray, stages: IntArray, kind: IntArray) -> FloatArray:
-    """A table of sequences [num_kinds, num_batches] at the micro-batches of BATCHES, among which a pipeline's stages
-    share them [num_layouts, max_stages, len(BATCHES)]."""
-    return np.asarray(padded(seconds)[kind[:, :, None], _micro_batches(stages)])
-
-
-def _per_token(decode_s: FloatArray, stages: IntArray, kind: IntArray) -> FloatArray:
-    """The same of steps, per token."""
-    return np.asarray(_by_batch(decode_s, stages, kind) / _micro_batches(stages))
-
-
-def _micro_batches(stages: IntArray) -> IntArray:
-    return np.maximum(np.array(BATCHES) // stages[:, None], 1)[:, None, :]
+    stages = (layouts.gpu >= 0).sum(axis=1)
+    return balanced_layers(costs, kind, stages, free_after_vocabulary(memory, kind, stages), source.work.layers)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sutler.solver.arrays import BoolArray, FloatArray, IntArray, take_rows
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 
 # Batches tried per layout; between two of them the split hardly changes.
 BATCHES = (1, 8, 32, 96, 256)
@@ -20,58 +20,66 @@ ROWS_PER_BLOCK = 4096  # layouts at a time, so that arrays stay in the processor
 
 @dataclass(frozen=True, slots=True)
 class SplitCosts:
-    """What a layer costs on each stage for one typical request, arrays [num_layouts, max_stages].
+    """What a layer costs on each kind of stage for one typical request, arrays [num_kinds + 1], 0 last (padding).
 
-    riding_s (per request and layer), decode_s (per token and layer) and head_s (per request, last stage only) have a
-    third axis, the batches of BATCHES. free_bytes is per GPU; layer_bytes are its weights; sequence_bytes the KV
-    cache of one typical sequence per layer, longest_bytes and shortest_bytes that of the longest and shortest of any
-    workload.
+    layer_s (per request and layer) and head_s (per request, on the last stage) are [num_kinds + 1, max_stages,
+    len(BATCHES)], by the stages that a pipeline has, less 1, and by the batch that they share. Bytes are per GPU:
+    layer_bytes are the weights of a layer, sequence_bytes the KV cache of one typical sequence per layer,
+    longest_bytes and shortest_bytes that of the longest and shortest of any workload.
     """
 
-    is_stage: BoolArray
-    riding_s: FloatArray
-    decode_s: FloatArray
+    layer_s: FloatArray
     head_s: FloatArray
-    decode_steps: float
-    free_bytes: FloatArray
     layer_bytes: FloatArray
     sequence_bytes: FloatArray
     longest_bytes: FloatArray
     shortest_bytes: FloatArray
 
 
-def balanced_layers(costs: SplitCosts, layers: int) -> IntArray:
-    """Layers per stage [num_layouts, max_stages]; all 0 where they do not fit, or are fewer than the stages."""
-    blocks = [slice(start, start + ROWS_PER_BLOCK) for start in range(0, len(costs.is_stage), ROWS_PER_BLOCK)]
-    parts = [_balanced_block(take_rows(costs, block), layers) for block in blocks]
-    return np.concatenate(parts or [costs.is_stage * 0])
+def balanced_layers(
+    costs: SplitCosts, kind: IntArray, stages: IntArray, free_bytes: FloatArray, layers: int
+) -> IntArray:
+    """Layers per stage [num_layouts, max_stages]; all 0 where they do not fit, or are fewer than the stages. `kind`,
+    `free_bytes` (per GPU) [num_layouts, max_stages]; `stages` [num_layouts] counts them."""
+    blocks = [slice(start, start + ROWS_PER_BLOCK) for start in range(0, len(kind), ROWS_PER_BLOCK)]
+    parts = [_balanced_block(costs, kind[at].T, stages[at], free_bytes[at].T, layers).T for at in blocks]
+    return np.concatenate(parts or [kind * 0])
 
 
-def _balanced_block(costs: SplitCosts, layers: int) -> IntArray:
-    best = np.zeros(costs.is_stage.shape, dtype=np.int64)
-    best_s = np.full(len(best), np.inf)
-    possible = costs.is_stage.sum(axis=1) <= layers
+def _balanced_block(
+    costs: SplitCosts, kind: IntArray, stages: IntArray, free_bytes: FloatArray, layers: int
+) -> IntArray:
+    """Here and below arrays are [max_stages, num_layouts]: what counts over the stages of a pipeline are sums and
+    maxima of few long rows."""
+    kind, free_bytes = np.ascontiguousarray(kind), np.ascontiguousarray(free_bytes)
+    place = np.arange(len(kind))[:, None]
+    is_stage, is_last = place < stages, place == stages - 1
+    best = np.zeros(kind.shape, dtype=np.int64)
+    best_s = np.full(len(stages), np.inf)
 
-    def offer(index: int, sequence_bytes: FloatArray, rows: BoolArray) -> None:
-        per_layer = costs.riding_s[:, :, index] + costs.decode_steps * costs.decode_s[:, :, index]
-        head_s = costs.head_s[:, :, index]
-        split = _split(per_layer, head_s, _capacity(costs, sequence_bytes), costs.is_stage, layers)
-        slowest = np.where(costs.is_stage, split * per_layer + head_s, 0.0).max(axis=1)
-        better = rows & (split.sum(axis=1) == layers) & (slowest < best_s)
-        best[better], best_s[better] = split[better], slowest[better]
+    def offer(index: int, sequence_bytes: FloatArray, rows: IntArray) -> None:
+        which, count, there = kind.take(rows, axis=1), stages[rows], is_stage.take(rows, axis=1)
+        layer_s = costs.layer_s[:, :, index][which, count - 1]
+        head_s = costs.head_s[:, :, index][which, count - 1] * is_last.take(rows, axis=1)
+        capacity = _capacity(free_bytes.take(rows, axis=1), (costs.layer_bytes + sequence_bytes)[which], there)
+        split = _split(layer_s, head_s, capacity, there, layers)
+        slowest = np.where(there, split * layer_s + head_s, 0.0).max(axis=0)
+        better = np.flatnonzero((split.sum(axis=0) == layers) & (slowest < best_s[rows]))
+        best[:, rows[better]], best_s[rows[better]] = split[:, better], slowest[better]
 
     # The longest sequence has to fit wherever it can, or a split that suits the mean would exclude a workload.
+    possible = np.flatnonzero(stages <= layers)
     for index, batch in enumerate(BATCHES):
         offer(index, np.maximum(batch * costs.sequence_bytes, costs.longest_bytes), possible)
     for sequence_bytes in (costs.sequence_bytes, costs.shortest_bytes):
-        offer(0, sequence_bytes, possible & np.isinf(best_s))
+        offer(0, sequence_bytes, possible[np.isinf(best_s[possible])])
     return best
 
 
-def _capacity(costs: SplitCosts, sequence_bytes: FloatArray) -> IntArray:
+def _capacity(free_bytes: FloatArray, bytes_of_layer: FloatArray, is_stage: BoolArray) -> IntArray:
     with np.errstate(divide="ignore", invalid="ignore"):
-        room = np.floor(costs.free_bytes / (costs.layer_bytes + sequence_bytes))
-    room = np.where(costs.is_stage & np.isfinite(room), room, 0.0)
+        room = np.floor(free_bytes / bytes_of_layer)
+    room = np.where(is_stage & np.isfinite(room), room, 0.0)
     return np.clip(room, 0.0, 1e6).astype(np.int64)
 
 
@@ -83,8 +91,7 @@ def _split(
     level = _level(per_layer_s, fixed_s, room, is_stage, layers)
     split = np.clip(np.floor(level), is_stage, room).astype(np.int64)
     _move(split, np.where(is_stage, per_layer_s, np.inf), fixed_s, room, layers)
-    fits = np.all(split <= capacity, axis=1, keepdims=True)
-    return np.asarray(np.where(fits, split, 0))
+    return np.asarray(np.where((split <= capacity).all(axis=0), split, 0))
 
 
 def _level(
@@ -96,11 +103,11 @@ def _level(
     open_ = is_stage
     ideal = np.zeros(speed.shape)
     for _ in range(3):
-        placed = np.where(open_, 0, room).sum(axis=1)
-        total = np.where(open_, speed, 0.0).sum(axis=1)
-        offset = np.where(open_, fixed_s * speed, 0.0).sum(axis=1)
+        placed = np.where(open_, 0, room).sum(axis=0)
+        total = np.where(open_, speed, 0.0).sum(axis=0)
+        offset = np.where(open_, fixed_s * speed, 0.0).sum(axis=0)
         finish = np.divide(layers - placed + offset, total, out=np.zeros(len(total)), where=total > 0)
-        ideal = np.where(open_, (finish[:, None] - fixed_s) * speed, room)
+        ideal = np.where(open_, (finish - fixed_s) * speed, room)
         full = open_ & (ideal >= room)
         if not full.any():
             break
@@ -110,20 +117,20 @@ def _level(
 
 def _move(split: IntArray, per_layer_s: FloatArray, fixed_s: FloatArray, room: IntArray, layers: int) -> None:
     """Adds missing layers one by one where they finish soonest, and takes surplus ones from the last to finish."""
-    missing = layers - split.sum(axis=1)
+    missing = layers - split.sum(axis=0)
     # A stage holds at most all layers, so this many rounds are enough for any row that can be completed.
     for _ in range(layers):
         rows = np.flatnonzero(missing)
         if not len(rows):
             return
-        sign = np.sign(missing[rows])[:, None]
-        now, cost = split[rows], per_layer_s[rows]
-        movable = np.where(sign > 0, now < room[rows], now > 1) & np.isfinite(cost)
-        after = (now + (sign > 0)) * np.where(movable, cost, 0.0) + fixed_s[rows]
+        sign = np.sign(missing[rows])
+        now, cost = split.take(rows, axis=1), per_layer_s.take(rows, axis=1)
+        movable = np.where(sign > 0, now < room.take(rows, axis=1), now > 1) & np.isfinite(cost)
+        after = (now + (sign > 0)) * np.where(movable, cost, 0.0) + fixed_s.take(rows, axis=1)
         key = np.where(movable, sign * after, np.inf)
-        chosen = key.argmin(axis=1)
-        possible = movable[np.arange(len(rows)), chosen]
+        chosen = key.argmin(axis=0)
+        possible = movable[chosen, np.arange(len(rows))]
         moved = rows[possible]
-        split[moved, chosen[possible]] += sign[possible, 0]
-        missing[moved] -= sign[possible, 0]
+        split[chosen[possible], moved] += sign[possible]
+        missing[moved] -= sign[possible]
         missing[rows[~possible]] = 0
