@@ -142,7 +142,7 @@ def _measured_points(problem: Problem, model: ServedModel, layouts: Layouts, mea
     rows = np.flatnonzero(measured.fits)
     split = np.zeros((len(rows), layouts.gpu.shape[1]), dtype=np.int64)
     if _estimated(problem, model) and model.spec is not None:
-        split = _even_split(layouts, model.spec.layers)[rows] if layouts.layers is None else layouts.layers[rows]
+        split = _even_split(layouts.take(rows), model.spec.layers) if layouts.layers is None else layouts.layers[rows]
     rps = measured.rps[rows] * _measured_loads(problem, model)
     rps = np.pad(rps, ((0, 0), (0, len(mixes_of(model)) - rps.shape[1])))
     return Points(rows, np.zeros(len(rows), dtype=np.int64), rps, rps.copy(), split)

@@ -12,7 +12,7 @@ from sutler.solver.problem import ServedModel
 from sutler.solver.throughput.aiconfigurator import BAND as OPERATOR_BAND
 from sutler.solver.throughput.aiconfigurator import would_help
 from sutler.solver.throughput.base import Layouts, Rates
-from sutler.solver.throughput.behaviour import at_worst, own_of
+from sutler.solver.throughput.behaviour import at_worst
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.latency import QUEUEING_NOTE, LimitOfEach, longest_wait_s
 from sutler.solver.throughput.loaded import GRID, loaded_of
@@ -145,10 +145,9 @@ class RateEvidence:
 
 def _broken(prepared: PreparedLayouts, base_s: float) -> list[LimitOfEach]:
     """The limits of the one workload that no cap keeps on its own at hardly any load."""
-    capped = loaded_of(prepared, np.zeros(len(GRID), dtype=np.int64)).capped(GRID)
-    running = capped.running(np.full(len(GRID), _HARDLY_ANY))
-    behaviour, own = at_worst(running, running.rps), own_of(capped, base_s)
-    waits = [longest_wait_s(behaviour, own, limit)[:, 0] for limit in prepared.limits]
+    loaded = loaded_of(prepared, np.zeros(len(GRID), dtype=np.int64), base_s=base_s)
+    behaviour = at_worst(loaded.capped(GRID).running(np.full(len(GRID), _HARDLY_ANY)))
+    waits = [longest_wait_s(behaviour, loaded.own, limit)[0] for limit in prepared.limits]
     return [limit for limit, longest_s in zip(prepared.limits, waits, strict=True) if (longest_s < 0).all()]
 
 

@@ -34,13 +34,14 @@ Prefill and decode apart (roles.py), x what of the handing over is exposed to ea
     E2E_q    shared: prefill's TTFT_q and decode's (output - 1) TPOT_q each within its part of the limit
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from scipy.special import ndtr
 
-from sutler.solver.arrays import FloatArray
+from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.calibration.factors import EngineFactors, Factors
 from sutler.solver.problem import LatencyMetric, Role
 from sutler.solver.throughput.composer import Composed
@@ -101,7 +102,8 @@ def closed_loop(composed: Composed, batch: FloatArray, steps: FloatArray, first:
 
 @dataclass(frozen=True, slots=True)
 class LimitOfEach:
-    """One metric at one percentile: seconds [W], or [num_layouts, W], inf where a workload has no such limit."""
+    """One metric at one percentile: seconds [W], or where layouts are looked at [W, 1] or [W, num_layouts]; inf where
+    a workload has no such limit."""
 
     metric: LatencyMetric
     percentile: int
@@ -110,6 +112,10 @@ class LimitOfEach:
     @property
     def tail(self) -> float:
         return 1.0 - self.percentile / 100.0
+
+    def take(self, chosen: IntArray) -> "LimitOfEach":
+        """Cuts it to some layouts."""
+        return replace(self, seconds=self.seconds.take(chosen, axis=1)) if self.seconds.shape[1] > 1 else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,9 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What the requests themselves take, arrays [num_layouts, W]; share: of an end-to-end limit."""
+    """What the requests themselves take, arrays [W, num_layouts]. prefill_s: a prompt through all stages; handover_s:
+    exposed of a hand-over; chunks: steps that a prompt takes part in; through_s: what a prompt takes longer through
+    all stages than on the slowest; share: of an end-to-end limit."""
 
     role: Role
     base_s: float
@@ -151,6 +159,17 @@ class Own:
     through_s: FloatArray
     decode_steps: FloatArray
     share: FloatArray
+
+    def take(self, chosen: IntArray) -> "Own":
+        """Cuts it to some layouts."""
+        return Own(self.role, self.base_s, *(each.take(chosen, axis=1) for each in self._arrays()))
+
+    def of(self, pairs: IntArray) -> "Own":
+        """Cuts it to these of its pairs of a workload and a layout [size, n], counted workload by workload."""
+        return Own(self.role, self.base_s, *(each.take(pairs) for each in self._arrays()))
+
+    def _arrays(self) -> Iterator[FloatArray]:
+        return (getattr(self, name) for name in Own.__slots__[2:])
 
 
 def spread(n: FloatArray, elasticity: FloatArray, delay: FloatArray) -> FloatArray:
@@ -165,8 +184,8 @@ def waiting_probability(free: FloatArray, deviation: FloatArray, load: FloatArra
     z = free / deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.exp(-(z**2) / 2) / (deviation * np.sqrt(2 * np.pi) * np.maximum(1.0 - load, 0.0))
-        found = above / (ndtr(z) + above)
-    return np.where(load >= 1 - 1e-9, 1.0, np.nan_to_num(found, nan=1.0))
+        found = np.fmin(above / (ndtr(z) + above), 1.0)  # 1 where there is no number
+    return np.where(load >= 1 - 1e-9, 1.0, found)
 
 
 def includes_queue(metric: LatencyMetric, role: Role) -> bool:
@@ -175,62 +194,65 @@ def includes_queue(metric: LatencyMetric, role: Role) -> bool:
 
 
 def longest_wait_s(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArray:
-    """How long the wait for other prompts may be at the limit's percentile [num_layouts, W]: inf where it does not
+    """How long the wait for other prompts may be at the limit's percentile [W, num_layouts]: inf where it does not
     matter, below 0 where the limit is missed without any."""
     if own.role == "prefill":
-        return _longest_of_prefill(behaviour, own, limit)
+        return _longest_of_prefill(own, limit)
+    if own.role == "aggregated" and limit.metric == "ttft":
+        room_s = np.minimum(limit.seconds, _UNLIMITED_S) - _started_s(behaviour, own, limit.tail)
+        half = behaviour.queue / 2
+        slowed_s = (room_s - half * behaviour.step_s) / (1 + half)
+        return _unlimited(np.maximum(slowed_s, room_s - half * behaviour.chunk_s), limit)
     tokens = _Tokens(behaviour, own, limit.percentile)
-    slot_s = _slot_wait_s(behaviour, limit.tail)[:, None]
     if own.role == "decode":
-        return _longest_of_decode(own, limit, tokens, slot_s)
+        return _longest_of_decode(own, limit, tokens, _slot_wait_s(behaviour, limit.tail))
     if limit.metric == "tpot":
         kept = tokens.full_s <= limit.seconds
         return np.where(kept | (own.decode_steps <= 0), np.inf, tokens.longest_wait_s(limit.seconds))
-    first_s = _first_token_s(behaviour, own, limit.tail) + slot_s
-    queue, step_s = behaviour.queue[:, None], behaviour.step_s[:, None]
-    full_s = behaviour.chunk_s[:, None]
-    if limit.metric == "ttft":
-        room_s = np.minimum(limit.seconds, _UNLIMITED_S) - first_s
-        slowed = (room_s - queue / 2 * step_s) / (1 + queue / 2)
-        return _unlimited(np.maximum(slowed, room_s - queue / 2 * full_s), limit)
-    room_s = np.minimum(limit.seconds, _UNLIMITED_S) - first_s - own.decode_steps * tokens.mean_s
+    room_s = np.minimum(limit.seconds, _UNLIMITED_S) - _started_s(behaviour, own, limit.tail)
+    room_s = room_s - own.decode_steps * tokens.mean_s
     varying = room_s**2 - (own.decode_steps * tokens.deviation_s) ** 2
-    room_s = np.where(room_s > 0, np.sqrt(np.maximum(varying, 0.0)), room_s) - queue / 2 * step_s
+    room_s = np.where(room_s > 0, np.sqrt(np.maximum(varying, 0.0)), room_s) - behaviour.queue / 2 * behaviour.step_s
     room_s = np.where(varying >= 0, room_s, -1.0)
-    return _unlimited(room_s / np.hypot(1 + queue / 2, 1.0 / tokens.left), limit)
+    return _unlimited(room_s / np.hypot(1 + behaviour.queue / 2, 1.0 / tokens.left), limit)
 
 
 def decay_needed(behaviour: Behaviour, longest_s: FloatArray, tail: float) -> FloatArray:
-    """theta [num_layouts, W] at which the wait is no longer than that at a percentile; inf where nothing does."""
-    queue = behaviour.queue[:, None]
+    """theta [num_layouts] at which no wait is longer than that [W, num_layouts] at a percentile; inf where no theta
+    does it."""
+    queue, shortest_s = behaviour.queue, longest_s.min(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed = np.log(np.sqrt(queue) / tail) / longest_s
-    waits = queue > tail
-    return np.where(longest_s < 0, np.inf, np.where(waits & np.isfinite(longest_s), np.maximum(needed, 0.0), 0.0))
+        needed = np.log(np.sqrt(queue) / tail) / shortest_s
+    waits = (queue > tail) & np.isfinite(shortest_s)
+    return np.where(shortest_s >= 0, np.where(waits, needed, 0.0), np.inf)
 
 
 def _unlimited(seconds: FloatArray, limit: LimitOfEach) -> FloatArray:
-    found = np.where(np.isfinite(limit.seconds), np.nan_to_num(seconds, nan=-1.0), np.inf)
-    return np.asarray(found)
+    return np.where(np.isfinite(limit.seconds), seconds, np.inf)
+
+
+def _started_s(behaviour: Behaviour, own: Own, tail: float) -> FloatArray:
+    """Seconds to the first token without any wait for other prompts."""
+    return _first_token_s(behaviour, own, tail) + _slot_wait_s(behaviour, tail)
 
 
 def _first_token_s(behaviour: Behaviour, own: Own, tail: float) -> FloatArray:
     """Seconds to the first token without any wait for other prompts or for a sequence."""
-    behind = np.maximum(behaviour.through_s[:, None] - own.through_s, 0.0)  # pipelines pass prompts on in their order
-    behind = np.where(behaviour.queue[:, None] > tail, behind, 0.0)
-    started_s = behaviour.step_s[:, None] + own.chunks * behaviour.written_s[:, None]
+    behind = np.maximum(behaviour.through_s - own.through_s, 0.0)  # pipelines pass prompts on in their order
+    behind = behind * (behaviour.queue > tail)
+    started_s = behaviour.step_s + own.chunks * behaviour.written_s
     return np.asarray(own.base_s + own.prefill_s + own.handover_s + started_s + behind)
 
 
 def _slot_wait_s(behaviour: Behaviour, tail: float) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         wait = _DRAIN * np.log(behaviour.waits / tail) / behaviour.drain_rps
-    return np.where(behaviour.waits > tail, np.nan_to_num(wait, nan=np.inf, posinf=np.inf), 0.0)
+    return np.where(behaviour.waits > tail, wait, 0.0)
 
 
 def full_token_s(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArray:
     """Seconds per token, or of a whole answer where that is limited, at the limit's percentile where all sequences
-    run, whatever waits outside [num_layouts, W]."""
+    run, whatever waits outside [W, num_layouts]."""
     full_s = _Tokens(behaviour, own, limit.percentile).full_s
     if limit.metric == "tpot":
         return full_s
@@ -239,17 +261,16 @@ def full_token_s(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArr
 
 class _Tokens:
     """A token after the first: mean_s and deviation_s of it, times z at the percentile; left: the share of time that
-    prompts leave; full_s: at most, where all sequences run. Arrays [num_layouts, W] or [num_layouts, 1]."""
+    prompts leave; full_s: at most, where all sequences run. Arrays [W, num_layouts] or [num_layouts]."""
 
     def __init__(self, behaviour: Behaviour, own: Own, percentile: int) -> None:
         z, self._steps = Z[percentile], np.maximum(own.decode_steps, 1e-9)
-        self.left = np.maximum(1.0 - behaviour.delay, 1e-9)[:, None]
-        self.mean_s = behaviour.step_s[:, None] / self.left
-        interruption_s = np.sqrt(behaviour.interruption_s[:, None] * self.mean_s / self._steps) / self.left
-        spread_s = np.minimum(_TAIL * z * behaviour.spread_s, behaviour.most_spread_s)[:, None] / self.left
+        self.left = np.maximum(1.0 - behaviour.delay, 1e-9)
+        self.mean_s = behaviour.step_s / self.left
+        interruption_s = np.sqrt(behaviour.interruption_s * self.mean_s / self._steps) / self.left
+        spread_s = np.minimum(_TAIL * z * behaviour.spread_s, behaviour.most_spread_s) / self.left
         self.deviation_s = np.minimum(np.hypot(_TAIL * z * interruption_s, spread_s), _UNLIMITED_S)
-        full_s = behaviour.full_s[:, None]
-        self.full_s = full_s + z * np.sqrt(behaviour.full_interruption_s[:, None] * full_s / self._steps)
+        self.full_s = behaviour.full_s + z * np.sqrt(behaviour.full_interruption_s * behaviour.full_s / self._steps)
 
     def longest_wait_s(self, seconds: FloatArray) -> FloatArray:
         room_s = np.minimum(seconds, _UNLIMITED_S) - self.mean_s
@@ -262,7 +283,7 @@ class _Tokens:
         return np.asarray(np.minimum(self.mean_s + self.deviation_s, self.full_s))
 
 
-def _longest_of_prefill(behaviour: Behaviour, own: Own, limit: LimitOfEach) -> FloatArray:
+def _longest_of_prefill(own: Own, limit: LimitOfEach) -> FloatArray:
     share = own.share if limit.metric == "e2e" else 1.0
     own_s = own.base_s + own.prefill_s + own.handover_s
     return _unlimited(limit.seconds * share - own_s, limit)

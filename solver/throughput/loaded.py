@@ -11,122 +11,136 @@ time for its prompt and for a share of its steps, so that a replica with that wo
 with D(n) the seconds of a step of n sequences, and `delay` what a prompt adds to the steps of others, in which it
 rides along (stage_times.py). At n = b_v that is the composer's rate. Workloads on one replica share all of this in
 proportion: sum_v rate_v / rate_v(x b_v) <= 1 are the mixtures within x.
+
+Arrays here and in what follows are [W, num_layouts]: what counts over the workloads of a replica are sums and maxima
+of few long rows, and what is one number a replica [num_layouts] goes with them as it is.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.problem import Role
 from sutler.solver.throughput.composer import Pairs, compose
+from sutler.solver.throughput.latency import Own
 from sutler.solver.throughput.prepare import PreparedLayouts
 from sutler.solver.throughput.stage_times import CHUNK_TOKENS
 
+Number = TypeVar("Number", np.float64, np.int64)
 # Sequences at which step times are asked for; between them they are interpolated.
 GRID: Final = np.array([1, 2, 3, 4, 5, 7, 9, 11, 14, 18, 22, 28, 36, 44, 56, 72, 88, 112, 136, 168, 208, 256])
+# The place on the grid of 0, 1, 2, ... sequences and a part: the last with another one behind it.
+_PLACE: Final = np.clip(np.searchsorted(GRID, np.arange(GRID[-1] + 1), side="right") - 1, 0, len(GRID) - 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Layouts of one model and role, arrays [num_layouts, W]; or pairs of a layout and a workload, [num_pairs, 1].
+    """Layouts of one model and role, arrays [W, num_layouts]; or pairs of a layout and a workload, [1, num_pairs].
 
-    rows [num_layouts]: of what is prepared; workload: which one; most: sequences that fit (0: none); prefill_s: a
-    prompt through all stages; slot_s: on the slowest one; chunks: steps that a prompt takes part in; decode_steps;
-    chunk_s: of a step that is full of prompts; handover_s: exposed of a hand-over; table: the row of step_s and
-    riding_s [num_tables, len(GRID)].
+    rows [num_layouts]: of what is prepared; own: what the requests take; workload: which one; most: sequences that
+    fit (0: none); slot_s: a prompt on the slowest stage; chunk_s: a step that is full of prompts; table: the row of
+    step_s and riding_s, and of what they grow by per sequence [num_tables, len(GRID)].
     """
 
     prepared: PreparedLayouts
     rows: IntArray
+    own: Own
     workload: IntArray
     most: IntArray
-    prefill_s: FloatArray
     slot_s: FloatArray
-    chunks: FloatArray
-    decode_steps: FloatArray
     chunk_s: FloatArray
-    handover_s: FloatArray
     table: IntArray
     step_s: FloatArray
+    step_slope_s: FloatArray
     riding_s: FloatArray
+    riding_slope_s: FloatArray
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def able(self) -> BoolArray:
-        """Whether a request of the workload fits at all [num_layouts, W]."""
+        """Whether a request of the workload fits at all [W, num_layouts]."""
         return np.asarray(self.most > 0)
+
+    @property
+    def role(self) -> Role:
+        return self.own.role
+
+    @property
+    def most_slots(self) -> IntArray:
+        """The sequences that fit of what takes the least memory [num_layouts]; at least 1."""
+        return np.asarray(self.most.max(axis=0, initial=1))
 
     def take(self, chosen: IntArray) -> "Loaded":
         """Cuts it to some of the layouts."""
-        return self._indexed(self.rows[chosen], (chosen,))
+        each = {name: getattr(self, name).take(chosen, axis=-1) for name in _PER_PAIR}
+        return replace(self, rows=self.rows[chosen], own=self.own.take(chosen), **each)
 
     def of(self, layout: IntArray, workloads: IntArray) -> "Loaded":
-        """Cuts it to these layouts [n], each with some of the workloads [n, size]."""
-        return self._indexed(self.rows[layout], (layout[:, None], workloads))
+        """Cuts it to these layouts [n], each with some of the workloads [size, n]."""
+        chosen = workloads * len(self) + layout
+        each = {name: getattr(self, name).take(chosen) for name in _PER_PAIR}
+        return replace(self, rows=self.rows[layout], own=self.own.of(chosen), **each)
 
     def pairs(self) -> "Loaded":
         """Returns the replicas of each layout as they are when each workload comes to them alone."""
-        layout, workload = np.divmod(np.arange(self.most.size), self.most.shape[1])
-        return self.of(layout, workload[:, None])
-
-    def _indexed(self, rows: IntArray, chosen: tuple[IntArray, ...]) -> "Loaded":
-        each = {name: getattr(self, name)[chosen] for name in _PER_PAIR}
-        return Loaded(prepared=self.prepared, rows=rows, step_s=self.step_s, riding_s=self.riding_s, **each)
+        layout, workload = np.divmod(np.arange(self.most.size), len(self.most))
+        return self.of(layout, workload[None, :])
 
     def capped(self, cap: IntArray) -> "Capped":
         """Returns the replicas with a cap on the sequences that run at once, one for each layout [num_layouts]."""
-        slots = np.maximum(np.minimum(cap[:, None], self.most), 1).astype(np.float64)
-        composed = compose(self.prepared.pipes, _pairs(self.rows, self.workload), slots.ravel())
-        full_rps = np.where(self.able, composed.rate_rps.reshape(slots.shape), 0.0)
-        return Capped(self, slots, full_rps, composed.step_s.reshape(slots.shape))
+        slots = np.maximum(np.minimum(self.most, cap), 1).astype(np.float64)
+        rate_rps, step_s = _composed(self.prepared, self.rows, self.workload, slots)
+        full_rps, own = np.where(self.able, rate_rps, 0.0), self.own
+        turns_s = (slots - 1.0) * self.slot_s / np.maximum(own.decode_steps, 1.0)
+        at_random_s = full_rps * self.slot_s**2 * (1.0 - 1.0 / slots)
+        return Capped(self, slots, full_rps, step_s, step_s + turns_s, at_random_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """Under one cap per layout, arrays [num_layouts, W]: slots (sequences at most), full_rps (with all of them busy;
-    0 where none fits), step_s (of all of them)."""
+    """Under one cap per layout, arrays [W, num_layouts]: slots (sequences at most) and, with all of them busy,
+    full_rps (0 where none fits), step_s, full_s (a token, the others taking their turns at interrupting) and
+    at_random_s (the variance of interruptions per second where the others come at random)."""
 
     loaded: Loaded
     slots: FloatArray
     full_rps: FloatArray
     step_s: FloatArray
+    full_s: FloatArray
+    at_random_s: FloatArray
 
     def take(self, chosen: IntArray) -> "Capped":
         """Cuts it to some of the layouts."""
-        return Capped(self.loaded.take(chosen), self.slots[chosen], self.full_rps[chosen], self.step_s[chosen])
+        each = (getattr(self, name).take(chosen, axis=1) for name in Capped.__slots__[1:])
+        return Capped(self.loaded.take(chosen), *each)
 
     def running(self, share: FloatArray) -> "Running":
         """Returns what a replica does with this share of its slots busy [num_layouts]."""
-        loaded = self.loaded
-        n = self.slots * share[:, None]
-        (step_s, slope_s), (delay_s, _) = self._at(n, loaded.step_s), self._at(n, loaded.riding_s)
-        together = self.loaded.prepared.layouts.role == "aggregated"
-        written_s = n * self.step_s / self.slots * together  # what a token of each costs in a step with a prompt
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rps = 1.0 / (delay_s + loaded.decode_steps * step_s / n)
-        rps = np.minimum(np.where(np.isfinite(rps), rps, np.inf), self.full_rps)
-        rps = np.where(share[:, None] < 1, rps, self.full_rps)  # as composed, not as interpolated
-        if loaded.prepared.layouts.role == "prefill":  # a share of the time, since prompts alone do not decode
-            rps = self.full_rps * share[:, None]
-        return Running(self, n, step_s, slope_s, written_s, delay_s, np.where(loaded.able, rps, 0.0))
-
-    def _at(self, n: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds with n sequences, of a table over GRID, and how much they grow with n; below one sequence as for
-        one."""
-        at = np.clip(np.searchsorted(GRID, n, side="right") - 1, 0, len(GRID) - 2)
-        first, seconds = self.loaded.table * len(GRID) + at, seconds.ravel()
-        low, high = seconds[first], seconds[first + 1]
-        slope = (high - low) / (GRID[at + 1] - GRID[at])
-        return low + slope * np.maximum(n - GRID[at], 0.0), np.where(n < 1, 0.0, slope)
+        loaded, n = self.loaded, self.slots * share
+        at = _PLACE.take(n.astype(np.int64))
+        first, beyond = loaded.table * len(GRID) + at, np.maximum(n - GRID.take(at), 0.0)
+        slope_s = loaded.step_slope_s.take(first)
+        step_s = loaded.step_s.take(first) + slope_s * beyond  # below one sequence as for one
+        delay_s = loaded.riding_s.take(first) + loaded.riding_slope_s.take(first) * beyond
+        written_s = n * self.step_s / self.slots * (loaded.role == "aggregated")
+        if loaded.role == "prefill":  # a share of the time, since prompts alone do not decode
+            rps = self.full_rps * share
+        else:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rps = np.fmin(1.0 / (delay_s + loaded.own.decode_steps * step_s / n), self.full_rps)
+            rps = np.where(share < 1, rps, self.full_rps)  # as composed, not as interpolated
+        return Running(self, n, step_s, np.where(n < 1, 0.0, slope_s), written_s, delay_s, rps)
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Arrays [num_layouts, W], each for its workload alone: n sequences run, a step takes step_s and slope_s more for
-    each further sequence; written_s: a token of all of them beside a prompt; delay_s and rps as above."""
+    """Arrays [W, num_layouts], each for its workload alone: n sequences run, a step takes step_s and slope_s more for
+    each further sequence; written_s: a token of all of them in a step with a prompt; delay_s and rps as above."""
 
     capped: Capped
     n: FloatArray
@@ -142,36 +156,64 @@ class Running:
         return np.asarray(np.minimum(self.slope_s * self.n / self.step_s, 0.95))
 
 
-_WHOLE: Final = ("prepared", "rows", "step_s", "riding_s")
-_PER_PAIR: Final = tuple(name for name in Loaded.__slots__ if name not in _WHOLE)
+_PER_PAIR: Final = ("workload", "most", "slot_s", "chunk_s", "table")
 
 
-def loaded_of(prepared: PreparedLayouts, rows: IntArray, *, grid: IntArray = GRID) -> Loaded:
+def loaded_of(prepared: PreparedLayouts, rows: IntArray, *, base_s: float) -> Loaded:
     """Prepares the layouts `rows` to be loaded; what does not fit counts as a single sequence and is not `able`.
-    `grid`: a part of GRID where only full rates are asked for."""
-    shape = (len(rows), prepared.max_batch.shape[1])
-    workload = np.broadcast_to(np.arange(shape[1]), shape)
+    `base_s`: as of latency.FirstToken."""
+    traffic = prepared.pipes.traffic
+    shape = (len(traffic.new_tokens), len(rows))
+    workload = np.broadcast_to(np.arange(shape[0])[:, None], shape)
     pairs = _pairs(rows, workload)
     with np.errstate(invalid="ignore"):  # nothing over no link, where a layout cannot run anyway
-        each = [compose(prepared.pipes, pairs, np.full(len(pairs), float(n))) for n in grid]
-    slot_s = each[0].slowest_prefill_s.reshape(shape)
-    new_tokens = prepared.pipes.traffic.new_tokens
+        each = [compose(prepared.pipes, pairs, np.full(len(pairs), float(n))) for n in GRID]
+    prefill_s, slot_s = (_by_workload(of, shape) for of in (each[0].prefill_s, each[0].slowest_prefill_s))
+    step_s = np.stack([one.step_s for one in each], axis=-1)
+    riding_s = np.stack([one.riding_s for one in each], axis=-1)
+    own = Own(
+        role=prepared.layouts.role,
+        base_s=base_s,
+        prefill_s=prefill_s,
+        handover_s=np.ascontiguousarray(prepared.handover.exposed_s[rows].T),
+        chunks=np.ceil(traffic.new_tokens / CHUNK_TOKENS)[workload],
+        through_s=prefill_s - slot_s,
+        decode_steps=traffic.decode_steps[workload],
+        share=prepared.share[workload],
+    )
     return Loaded(
         prepared=prepared,
         rows=rows,
+        own=own,
         workload=workload,
-        most=prepared.max_batch[rows],
-        prefill_s=each[0].prefill_s.reshape(shape),
+        most=np.ascontiguousarray(prepared.max_batch[rows].T),
         slot_s=slot_s,
-        chunks=np.broadcast_to(np.ceil(new_tokens / CHUNK_TOKENS), shape),
-        decode_steps=np.broadcast_to(prepared.pipes.traffic.decode_steps, shape),
-        chunk_s=slot_s * CHUNK_TOKENS / new_tokens,
-        handover_s=prepared.handover.exposed_s[rows],
-        table=np.arange(len(pairs)).reshape(shape),
-        step_s=np.stack([one.step_s for one in each], axis=-1),
-        riding_s=np.stack([one.riding_s for one in each], axis=-1),
+        chunk_s=slot_s * CHUNK_TOKENS / traffic.new_tokens[:, None],
+        table=_by_workload(np.arange(len(pairs)), shape),
+        step_s=step_s,
+        step_slope_s=_slopes(step_s),
+        riding_s=riding_s,
+        riding_slope_s=_slopes(riding_s),
     )
 
 
+def _slopes(seconds: FloatArray) -> FloatArray:
+    """What seconds [num_tables, len(GRID)] grow by per sequence up to the next place of the grid; 0 at the last."""
+    return np.pad(np.diff(seconds, axis=1) / np.diff(GRID), ((0, 0), (0, 1)))
+
+
+def _composed(
+    prepared: PreparedLayouts, rows: IntArray, workload: IntArray, batch: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Requests/s and seconds of a step with `batch` [W, num_layouts] sequences, of the same shape."""
+    composed = compose(prepared.pipes, _pairs(rows, workload), batch.T.ravel())
+    return _by_workload(composed.rate_rps, batch.shape), _by_workload(composed.step_s, batch.shape)
+
+
 def _pairs(rows: IntArray, workload: IntArray) -> Pairs:
-    return Pairs(np.repeat(rows, workload.shape[1]), workload.ravel())
+    return Pairs(np.repeat(rows, len(workload)), workload.T.ravel())
+
+
+def _by_workload(values: NDArray[Number], shape: tuple[int, ...]) -> NDArray[Number]:
+    """What is one after the other for each layout, as [W, num_layouts]."""
+    return np.ascontiguousarray(values.reshape(shape[::-1]).T)

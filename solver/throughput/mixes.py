@@ -60,6 +60,5 @@ def most_columns(problem: Problem) -> int:
 
 def least_of(values: FloatArray, mixes: FloatArray) -> FloatArray:
     """Returns the least [num_layouts, V] over the workloads of each column; `values` [num_layouts, W]."""
-    if (np.count_nonzero(mixes, axis=1) == 1).all():
-        return values[:, mixes.argmax(axis=1)]
-    return np.asarray(np.where(mixes > 0, values[:, None, :], np.inf).min(axis=2))
+    of_workload = np.ascontiguousarray(values.T)
+    return np.stack([of_workload[mix > 0].min(axis=0) for mix in mixes], axis=1)

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated, take_rows
-from sutler.solver.throughput.behaviour import MOST_EXPONENT, at_worst, highest, own_of
+from sutler.solver.throughput.behaviour import MOST_EXPONENT, at_worst
 from sutler.solver.throughput.ceilings import mix_ceilings
 from sutler.solver.throughput.latency import (
     QUEUED_SHARE,
@@ -68,44 +68,38 @@ def operating_points(
     mixes: FloatArray,
     offered: FloatArray,
     *,
-    base_s: float,
     most_load: float,
     caps: IntArray | None = None,
 ) -> FoundPoints:
     """`mixes` [V, W]: as of mixes.py; `offered` [W]: shares of the requests; `most_load`: of what the cap carries,
     whatever the limits allow; `caps` [num_layouts]: the only ones to look at, None: all."""
-    role = loaded.prepared.layouts.role
-    asked = _Asked(tuple(limits), base_s, most_load, not any(includes_queue(limit.metric, role) for limit in limits))
+    asked = _Asked(tuple(limits), most_load, not any(includes_queue(limit.metric, loaded.role) for limit in limits))
     columns, workloads = mixes.shape
-    if not limits:
-        return _unlimited(loaded, columns, most_load, caps)
-    known = None if caps is None else np.repeat(caps, workloads)
     able = np.zeros((len(loaded), workloads), dtype=np.bool_)
-    alone = _sought(loaded.pairs(), np.ones((able.size, 1)), asked, known)
+    known = None if caps is None else np.repeat(caps, workloads)
+    alone = _sought(loaded.pairs(), np.ones((1, able.size)), asked, known)
     layout, workload = np.divmod(alone.layout, workloads)
     able[layout, workload] = True
     found = [FoundPoints(layout, alone.cap, np.where(np.arange(columns) == workload[:, None], alone.rps, 0.0))]
     for each in _of_one_size(_together(able, loaded)):
         members, known = each.workloads, None if caps is None else caps[each.layout]
-        part = _sought(loaded.of(each.layout, members), offered[members], asked, known)
+        part = _sought(loaded.of(each.layout, members.T), offered[members.T], asked, known)
         rps = np.zeros((len(part.layout), columns))
         np.put_along_axis(rps, members[part.layout], part.rps, axis=1)
         found.append(FoundPoints(each.layout[part.layout], part.cap, rps))
-    if role == "aggregated":
+    if loaded.role == "aggregated":
         found += [_of_mix(loaded, able, mixes, column, asked, caps) for column in range(workloads, columns)]
     return _enough(concatenated(found), mixes)
 
 
-def _unlimited(loaded: Loaded, columns: int, most_load: float, caps: IntArray | None) -> FoundPoints:
-    """Where nothing takes too long: all sequences run, and one point serves all that a layout can."""
-    cap = np.full(len(loaded), GRID[-1]) if caps is None else caps
-    full_rps = loaded.capped(cap).full_rps
+def unlimited_points(full_rps: FloatArray, batch: IntArray, columns: int, *, most_load: float) -> FoundPoints:
+    """Where nothing takes too long: all sequences run, `batch` [num_layouts, W] of them, at `full_rps`
+    [num_layouts, W], and one point serves all that a layout can."""
     served = np.minimum(full_rps, full_rps * most_load)
     layout = np.flatnonzero((served > 0).any(axis=1))
     rps = np.zeros((len(layout), columns))
     rps[:, : served.shape[1]] = served[layout]
-    slots = np.where(served > 0, loaded.most, 1).max(axis=1)
-    return FoundPoints(layout, np.minimum(cap, slots)[layout], rps)
+    return FoundPoints(layout, np.where(served > 0, batch, 1).max(axis=1)[layout], rps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +162,6 @@ class _Asked:
     """`is_saturated`: nothing that waits outside counts, so that all sequences may run."""
 
     limits: tuple[LimitOfEach, ...]
-    base_s: float
     most_load: float
     is_saturated: bool
 
@@ -176,20 +169,22 @@ class _Asked:
     def of_tokens(self) -> bool:
         return any(limit.metric in _OF_TOKENS for limit in self.limits)
 
+    def of(self, workload: IntArray) -> list[LimitOfEach]:
+        """The limits of workloads [W, num_layouts], or [W, 1]."""
+        return [replace(limit, seconds=limit.seconds[workload]) for limit in self.limits]
+
 
 def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | None) -> FoundPoints:
-    """The best point of each layout that admits all workloads of `loaded`, offered in shares `mix` [layouts, W]."""
+    """The best point of each layout that admits all workloads of `loaded`, offered in shares `mix` [W, layouts]."""
     best = _Best(loaded, mix, asked)
-    widest = np.full(len(loaded), GRID[-1])
     if caps is not None:
-        best.look(caps)
+        best.look(caps[:, None])
     else:
-        best.look(widest)
+        best.look(np.full((len(loaded), 1), GRID[-1]))
         if asked.of_tokens:
             if asked.is_saturated:
                 best.look_through_caps()
-            capped = best.largest_caps()
-            best.look(*(np.minimum(np.ceil(capped * factor), GRID[-1]).astype(np.int64) for factor in _ABOVE))
+            best.look(np.ceil(best.largest_caps()[:, None] * _ABOVE).astype(np.int64))
     return best.found()
 
 
@@ -199,7 +194,12 @@ def _of_mix(
     """The best cap for a fixed mix of each layout that is `able` [num_layouts, W] to serve all of it."""
     members = np.flatnonzero(mixes[column])
     layout = np.flatnonzero(able[:, members].all(axis=1))
-    best = _BestOfMix(loaded.of(layout, np.tile(members, (len(layout), 1))), members, mixes[column, members], asked)
+    best = _BestOfMix(
+        loaded.of(layout, np.tile(members[:, None], len(layout))),
+        mixes[column, members],
+        asked.of(members[:, None]),
+        asked.most_load,
+    )
     if caps is not None:
         best.look(caps[layout])
     else:
@@ -214,13 +214,11 @@ def _of_mix(
 
 
 class _BestOfMix:
-    """The best cap of each layout so far for workloads `members` [W] in fixed shares `mix` [W]."""
+    """The best cap of each layout so far for workloads in fixed shares `mix` [W]."""
 
-    def __init__(self, loaded: Loaded, members: IntArray, mix: FloatArray, asked: _Asked) -> None:
-        self._loaded, self._asked = loaded, asked
-        self._mix = np.tile(mix, (len(loaded), 1))
-        self._limits = [replace(one, seconds=one.seconds[members]) for one in asked.limits]
-        self._slots = np.maximum(loaded.most.max(axis=1, initial=0), 1)
+    def __init__(self, loaded: Loaded, mix: FloatArray, limits: list[LimitOfEach], most_load: float) -> None:
+        self._loaded, self._mix, self._limits, self._most_load = loaded, mix[:, None], limits, most_load
+        self._slots = loaded.most_slots
         self._last = np.zeros(len(loaded), dtype=np.int64)
         self.rps, self.cap = np.zeros(len(loaded)), self._slots.copy()
 
@@ -229,15 +227,14 @@ class _BestOfMix:
         cap = np.clip(caps, 1, self._slots)
         rows = np.flatnonzero(cap != self._last)
         self._last = cap
-        capped, mix = self._loaded.take(rows).capped(cap[rows]), self._mix[rows]
+        capped = self._loaded.take(rows).capped(cap[rows])
         with np.errstate(divide="ignore"):
-            full_rps = self._asked.most_load / (mix / capped.full_rps).sum(axis=1)
+            full_rps = self._most_load / (self._mix / capped.full_rps).sum(axis=0)
         hopeful = np.flatnonzero(full_rps > self.rps[rows] * _BETTER)
         if not len(hopeful):
             return
-        rows, capped = rows[hopeful], capped.take(hopeful)
-        asked = self._asked
-        rps = mix_ceilings(capped, mix[hopeful], self._limits, base_s=asked.base_s, most_load=asked.most_load)
+        rows = rows[hopeful]
+        rps = mix_ceilings(capped.take(hopeful), self._mix, self._limits, most_load=self._most_load)
         better = rps > self.rps[rows] * _BETTER
         self.rps[rows[better]], self.cap[rows[better]] = rps[better], cap[rows[better]]
 
@@ -246,12 +243,12 @@ class _Best:
     """The best point of each layout so far."""
 
     def __init__(self, loaded: Loaded, mix: FloatArray, asked: _Asked) -> None:
-        self._loaded, self._asked = loaded, asked
-        self._weight = np.maximum(mix, 1e-9)
+        self._loaded, self._most_load = loaded, asked.most_load
+        self._weight, self._limits = np.maximum(mix, 1e-9), asked.of(loaded.workload)
+        self._slots, self._looked = loaded.most_slots, np.zeros(len(loaded), dtype=np.int64)
         self._score = np.zeros(len(loaded))
         self._rps = np.zeros(loaded.most.shape)
         self._cap = np.ones(len(loaded), dtype=np.int64)
-        self._limits = [replace(limit, seconds=limit.seconds[loaded.workload]) for limit in asked.limits]
 
     def largest_caps(self) -> IntArray:
         """The most sequences [num_layouts] that keep the limits of tokens when all of them run; at least 1."""
@@ -259,84 +256,82 @@ class _Best:
         high = np.full(len(self._loaded), GRID[-1] + 1)
         while (high - low > 1).any():
             middle = (low + high) // 2
-            capped = self._loaded.capped(middle)
-            running = capped.running(np.ones(len(middle)))
-            behaviour, own = at_worst(running, running.rps), own_of(capped, self._asked.base_s)
+            behaviour = at_worst(self._loaded.capped(middle).running(np.ones(len(middle))))
             keeps = np.ones(len(middle), dtype=np.bool_)
             for limit in self._limits:
                 if limit.metric in _OF_TOKENS:
-                    keeps &= (full_token_s(behaviour, own, limit) <= limit.seconds).all(axis=1)
+                    keeps &= (full_token_s(behaviour, self._loaded.own, limit) <= limit.seconds).all(axis=0)
             low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
         return low
 
-    def look(self, *caps: IntArray) -> None:
-        """The best share under one of the caps, each [num_layouts]. What is carried has one peak: more sequences
-        carry more until waits or tokens take too long. It is found by golden section."""
-        rows, cap = np.repeat(np.arange(len(self._loaded)), len(caps)), np.stack(caps, axis=1).ravel()
-        capped = self._loaded.take(rows).capped(cap)
-        chosen = np.flatnonzero(self._carried(rows, capped.full_rps * self._asked.most_load) > self._score[rows])
-        if len(chosen):
-            rows, cap, capped = rows[chosen], cap[chosen], capped.take(chosen)
-            self._keep(rows, cap, self._rates(rows, capped, self._best_share(rows, capped)))
+    def look(self, caps: IntArray) -> None:
+        """The best share under one of the caps, ascending [num_layouts, n]. Those that cannot carry more than the
+        best, or that memory or the look before make alike, are passed by. What is carried has one peak: more
+        sequences carry more until waits or tokens take too long. It is found by golden section."""
+        caps = np.minimum(caps, self._slots[:, None])
+        is_new = (np.diff(caps, axis=1, prepend=0) > 0) & (caps != self._looked[:, None])
+        rows, column = np.nonzero(is_new)
+        cap, self._looked = caps[rows, column], caps[:, -1]
+        capped, weight = self._loaded.take(rows).capped(cap), self._weight.take(rows, axis=1)
+        hopeful = np.flatnonzero(_carried(weight, capped.full_rps * self._most_load) > self._score[rows])
+        if not len(hopeful):
+            return
+        rows, cap, capped, weight = rows[hopeful], cap[hopeful], capped.take(hopeful), weight.take(hopeful, axis=1)
+        limits = [limit.take(rows) for limit in self._limits]
+
+        def rates(log_share: FloatArray) -> FloatArray:
+            return self._rates(capped, np.exp(log_share), limits)
+
+        low, high = np.full(len(rows), np.log(_LEAST_SHARE)), np.zeros(len(rows))
+        self._keep(rows, cap, rates(_peak(lambda at: _carried(weight, rates(at)), low, high)))
 
     def look_through_caps(self) -> None:
         """The best cap with all sequences running."""
-        rows = np.arange(len(self._loaded))
+        everything = np.ones(len(self._loaded))
 
-        def rps(log_cap: FloatArray) -> FloatArray:
-            return self._rates(rows, self._loaded.capped(_whole(log_cap)), np.ones(len(rows)))
+        def rates(log_cap: FloatArray) -> FloatArray:
+            return self._rates(self._loaded.capped(_whole(log_cap)), everything, self._limits)
 
-        low, high = np.zeros(len(rows)), np.full(len(rows), np.log(GRID[-1]))
-        log_cap = _peak(lambda log_cap: self._carried(rows, rps(log_cap)), low, high)
-        self._keep(rows, _whole(log_cap), rps(log_cap))
-
-    def _best_share(self, rows: IntArray, capped: Capped) -> FloatArray:
-        def carried(log_share: FloatArray) -> FloatArray:
-            return self._carried(rows, self._rates(rows, capped, np.exp(log_share)))
-
-        low, high = np.full(len(rows), np.log(_LEAST_SHARE)), np.zeros(len(rows))
-        return np.asarray(np.exp(_peak(carried, low, high)))
+        low, high = np.log(everything), np.log(GRID[-1] * everything)
+        log_cap = _peak(lambda at: _carried(self._weight, rates(at)), low, high)
+        self._keep(np.arange(len(everything)), _whole(log_cap), rates(log_cap))
 
     def _keep(self, rows: IntArray, cap: IntArray, rps: FloatArray) -> None:
         """What is better than before; the best of a layout that is there several times."""
-        score = self._carried(rows, rps)
+        score = _carried(self._weight.take(rows, axis=1), rps)
         order = np.argsort(score, kind="stable")
         better = order[score[order] > self._score[rows[order]] * _BETTER]
         chosen = rows[better]
-        self._score[chosen], self._rps[chosen], self._cap[chosen] = score[better], rps[better], cap[better]
+        self._score[chosen], self._rps[:, chosen], self._cap[chosen] = score[better], rps[:, better], cap[better]
 
     def found(self) -> FoundPoints:
         """Layouts without any are left out."""
         rows = np.flatnonzero(self._score > 0)
-        slots = np.maximum(self._loaded.most.max(axis=1), 1)
-        return FoundPoints(rows, np.minimum(self._cap, slots)[rows], self._rps[rows])
+        return FoundPoints(rows, np.minimum(self._cap, self._slots)[rows], self._rps.T[rows])
 
-    def _carried(self, rows: IntArray, rps: FloatArray) -> FloatArray:
-        """Requests/s of the offered mix of some layouts, rates [num_rows, W]; 0 where a workload is not served."""
-        with np.errstate(divide="ignore"):
-            busy = (self._weight[rows] / rps).sum(axis=1)
-        return np.asarray(1.0 / busy)
-
-    def _rates(self, rows: IntArray, capped: Capped, share: FloatArray) -> FloatArray:
-        """Returns the rates [num_rows, W] of the point on some layouts, as capped; 0 where a limit is missed."""
-        running = capped.running(share)
-        most_rps, alone_rps = capped.full_rps * self._asked.most_load, running.rps
-        limits = [replace(limit, seconds=limit.seconds[rows]) for limit in self._limits]
-        behaviour, own = at_worst(running, alone_rps), own_of(capped, self._asked.base_s)
-        decay = np.zeros(len(share))
+    def _rates(self, capped: Capped, share: FloatArray, limits: Sequence[LimitOfEach]) -> FloatArray:
+        """Returns the rates [W, num_rows] of the point on some layouts, as capped; 0 where a limit is missed."""
+        running, own = capped.running(share), capped.loaded.own
+        behaviour, decay = at_worst(running), np.zeros(len(share))
         for limit in limits:
-            needed = decay_needed(behaviour, longest_wait_s(behaviour, own, limit), limit.tail)
-            decay = np.maximum(decay, highest(needed))
+            longest_s = longest_wait_s(behaviour, own, limit)
+            decay = np.maximum(decay, decay_needed(behaviour, longest_s, limit.tail))
         kept = np.isfinite(decay)
         any_queue = (share == 1) & (decay == 0)  # what holds with all running, holds whatever waits
-        counted = np.where(any_queue, 1.0, QUEUED_SHARE)[:, None]
-        slot_s = capped.loaded.slot_s + capped.loaded.chunks * behaviour.written_s[:, None]
-        exponent = np.minimum(np.where(kept, decay, 0.0)[:, None] * slot_s, MOST_EXPONENT)
+        counted = np.where(any_queue, 1.0, QUEUED_SHARE)
+        slot_s = capped.loaded.slot_s + own.chunks * behaviour.written_s
+        exponent = np.minimum(np.where(kept, decay, 0.0) * slot_s, MOST_EXPONENT)
         with np.errstate(divide="ignore", invalid="ignore"):
-            most = np.where(exponent > 0, decay[:, None] / np.expm1(exponent), np.inf)
-        rps = np.minimum(np.minimum(alone_rps, most) * counted, most_rps)
-        kept &= (rps >= capped.full_rps * _LEAST_LOAD).all(axis=1)
-        return np.where(kept[:, None], rps, 0.0)
+            most = np.where(exponent > 0, decay / np.expm1(exponent), np.inf)
+        rps = np.minimum(np.minimum(running.rps, most) * counted, capped.full_rps * self._most_load)
+        kept &= (rps >= capped.full_rps * _LEAST_LOAD).all(axis=0)
+        return np.where(kept, rps, 0.0)
+
+
+def _carried(weight: FloatArray, rps: FloatArray) -> FloatArray:
+    """Requests/s [num_rows] of the offered mix, shares and rates [W, num_rows]; 0 where a workload is not served."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(1.0 / (weight / rps).sum(axis=0))
 
 
 def _whole(log_cap: FloatArray) -> IntArray:

@@ -21,18 +21,18 @@ from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.corrected import CorrectedStages
 from sutler.solver.throughput.evidence import RateEvidence
 from sutler.solver.throughput.latency import FirstToken, first_token
-from sutler.solver.throughput.loaded import GRID, loaded_of
+from sutler.solver.throughput.loaded import loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.mixes import least_of, mixes_of, offered_shares
 from sutler.solver.throughput.operator_package import missing
-from sutler.solver.throughput.points import FoundPoints, operating_points
+from sutler.solver.throughput.points import FoundPoints, operating_points, unlimited_points
 from sutler.solver.throughput.prepare import PreparedLayouts, known_spec, prepare, stated_bands
 from sutler.solver.throughput.roles import Handover
 from sutler.solver.throughput.stages import ModelStages, RooflineStages, stage_kinds, traffic_of
 
 # Chosen so that a block's arrays, of which points have more, stay in the processor's cache.
 PAIRS_PER_BLOCK: Final = 1 << 15
-POINT_PAIRS_PER_BLOCK: Final = 1 << 12
+POINT_PAIRS_PER_BLOCK: Final = 1 << 14
 # Whose factors an engine has; what runs any layout is taken for the reference one.
 FACTORS_OF: Final[Mapping[EngineName, str]] = {
     "vllm": "vllm",
@@ -121,32 +121,29 @@ class Roofline:
         many as fit. Raises InvalidProblemError where the model's architecture is unknown."""
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
-        batch = prepared.max_batch
-        if caps is not None:
-            batch = np.minimum(batch, caps[prepared.order][:, None])
-        blocks = [_block(prepared, pairs, batch) for pairs in _blocks(batch.shape)]
-        return _rates(prepared, stages, batch, blocks)
+        batch = _batch(prepared, caps)
+        return _rates(prepared, stages, batch, _full_rps(prepared, batch))
 
     def points(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None, most_load: float) -> Points:
         """Operating points of every layout, those of `caps` [num_layouts] alone where they are given; `most_load`: of
         what a cap carries. Raises InvalidProblemError where the model's architecture is unknown."""
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
-        offered, mixes, found = offered_shares(model), mixes_of(model), []
-        for block in _layout_blocks(*prepared.max_batch.shape):
-            runs = prepared.fits[block] if caps is None else np.ones(len(block), dtype=np.bool_)
-            rows = block[runs & (prepared.max_batch[block] > 0).any(axis=1)]
-            if not len(rows):
-                continue
-            known = None if caps is None else caps[prepared.order[rows]]
+        mixes, batch = mixes_of(model), _batch(prepared, caps)
+        runs = prepared.fits[:, None] if caps is None else True
+        if not prepared.limits:
+            full_rps = _full_rps(prepared, batch * runs)
+            found = [unlimited_points(full_rps, batch, len(mixes), most_load=most_load)]
+            return _points(prepared, stages, mixes, found)
+        offered, base_s, found = offered_shares(model), self.first_token(model).base_s, []
+        for rows in _layout_blocks(np.flatnonzero((batch * runs).any(axis=1)), batch.shape[1]):
             points = operating_points(
-                loaded_of(prepared, rows, grid=GRID if prepared.limits else GRID[:1]),
+                loaded_of(prepared, rows, base_s=base_s),
                 prepared.limits,
                 mixes,
                 offered,
-                base_s=self.first_token(model).base_s,
                 most_load=most_load,
-                caps=known,
+                caps=None if caps is None else caps[prepared.order[rows]],
             )
             found.append(replace(points, layout=rows[points.layout]))
         return _points(prepared, stages, mixes, found)
@@ -157,11 +154,15 @@ class Roofline:
         """Returns the largest load [num_layouts], as a share of what its cap carries, at which each layout keeps all
         limits of requests in the proportions of `rps` [num_layouts, W]. Raises InvalidProblemError as above."""
         prepared = prepare(model, layouts, self.planning_stages(model), max_sequences=MAX_SEQUENCES)
-        capped = loaded_of(prepared, np.arange(len(layouts))).capped(caps[prepared.order])
-        found = load_ceilings(
-            capped, rps[prepared.order], prepared.limits, base_s=self.first_token(model).base_s, most_load=most_load
-        )
-        return found[np.argsort(prepared.order)]
+        rps, back = rps[prepared.order], np.argsort(prepared.order)
+        if not prepared.limits:
+            full_rps = _full_rps(prepared, _batch(prepared, caps))
+            is_served = ((rps > 0) <= (full_rps > 0)).all(axis=1) & rps.any(axis=1)
+            return np.where(is_served, most_load, 0.0)[back]
+        loaded = loaded_of(prepared, np.arange(len(layouts)), base_s=self.first_token(model).base_s)
+        limits = [replace(limit, seconds=limit.seconds[:, None]) for limit in prepared.limits]
+        capped = loaded.capped(caps[prepared.order])
+        return load_ceilings(capped, np.ascontiguousarray(rps.T), limits, most_load=most_load)[back]
 
     def basis(self, model: ServedModel, layouts: Layouts, rates: Rates, layout: int, workload: int) -> RateBasis:
         """What the number rests on and its bottleneck, or why there is none."""
@@ -180,11 +181,22 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[Pairs]:
         yield Pairs(layout=index // workloads, workload=index % workloads)
 
 
-def _layout_blocks(layouts: int, workloads: int) -> Iterator[IntArray]:
-    """All layouts in order, in blocks that stay in the processor's cache."""
+def _layout_blocks(rows: IntArray, workloads: int) -> Iterator[IntArray]:
+    """The layouts `rows` in order, in blocks that stay in the processor's cache."""
     size = max(1, POINT_PAIRS_PER_BLOCK // workloads)
-    for start in range(0, layouts, size):
-        yield np.arange(start, min(start + size, layouts))
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _batch(prepared: PreparedLayouts, caps: IntArray | None) -> IntArray:
+    """The most sequences that run [num_layouts, W], with at most `caps` [num_layouts], in the caller's order."""
+    return prepared.max_batch if caps is None else np.minimum(prepared.max_batch, caps[prepared.order][:, None])
+
+
+def _full_rps(prepared: PreparedLayouts, batch: IntArray) -> FloatArray:
+    """Requests/s with so many sequences [num_layouts, W]."""
+    return np.concatenate([np.empty(0), *(_block(prepared, pairs, batch) for pairs in _blocks(batch.shape))]).reshape(
+        batch.shape
+    )
 
 
 def _block(prepared: PreparedLayouts, pairs: Pairs, batches: IntArray) -> FloatArray:
@@ -195,10 +207,10 @@ def _block(prepared: PreparedLayouts, pairs: Pairs, batches: IntArray) -> FloatA
     return rps
 
 
-def _rates(prepared: PreparedLayouts, stages: ModelStages, batch: IntArray, blocks: list[FloatArray]) -> Rates:
-    """Joins the blocks, in the caller's order of layouts."""
+def _rates(prepared: PreparedLayouts, stages: ModelStages, batch: IntArray, full_rps: FloatArray) -> Rates:
+    """In the caller's order of layouts."""
     back = np.argsort(prepared.order)
-    rps = np.concatenate([np.empty(0), *blocks]).reshape(batch.shape)[back]
+    rps = full_rps[back]
     band = stated_bands(prepared, stages, batch)[back]
     return Rates(
         rps=rps,
