@@ -27,7 +27,7 @@ from benchmarks.scratch import tell
 from sutler.service.db.queue_schema import SEARCH_PATH
 from tests.postgres import Server, a_folder, a_server
 from tests.service.builders import a_problem, a_slow_problem, a_snapshot, an_offer
-from tests.service.running import Running, made_key, serving, settings, until
+from tests.service.running import PYTHON, Running, made_key, serving, settings, until
 
 ROLES: Final = ("api", "scheduler", "worker")
 ASYNC: Final = {"Prefer": "respond-async"}
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own = {"SUTLER_DATABASE_URL": server.url("hostile"), "SUTLER_CHANGES_PER_MINUTE": "1000000"}
         environment = settings(folder, **own, SUTLER_LONGEST_SOLVE_S="300")
         keys = {name: made_key(environment, "admin") for name in ("one", "other")}
-        with serving(folder, environment, "--require-key") as running:
+        with serving(folder, environment, "--require-key", sutler=PYTHON) as running:
             site = Site(running, server, keys)
             until(lambda: _is_ready(site))
             for part in (of_bodies, _table, of_a_held_row, of_a_stopped_database, of_many_plans, *LAST):

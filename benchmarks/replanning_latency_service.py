@@ -20,7 +20,7 @@ from sutler.service.db.store import open_store
 from sutler.service.market.polling import Poller
 from sutler.service.market.repository import PollReport
 from sutler.service.settings import market_settings, store_settings
-from tests.service.running import Running, serving, until
+from tests.service.running import PYTHON, Running, serving, until
 
 Tell = Callable[[str], None]
 PATIENCE_S: Final = 120.0
@@ -127,7 +127,7 @@ def checked(answer: requests.Response) -> requests.Response:
 @contextmanager
 def started(folder: Path, environment: Mapping[str, str]) -> Iterator[Service]:
     """`sutler serve` with all roles on the store in `folder`, ready; stopped at the end, the store kept."""
-    with serving(folder, environment) as running:
+    with serving(folder, environment, sutler=PYTHON) as running:
         until(lambda: running.get("/readyz").status_code == 200, patience_s=PATIENCE_S)
         settings, store = market_settings(environment), store_settings(environment)
         engine = open_store(store)

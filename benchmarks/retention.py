@@ -32,7 +32,7 @@ from sutler.service.settings import StoreSettings
 from sutler.service.web.paging import encode_cursor
 from sutler.service.workers.retention import delete_old
 from tests.service.faults.versions import SUTLER, Versions, the_version_before
-from tests.service.running import ROOT, Running, answers, serving, settings, until
+from tests.service.running import PYTHON, ROOT, Running, answers, serving, settings, until
 
 ROWS: Final = 1_000_000
 REPLANS: Final = 5
@@ -92,7 +92,7 @@ def of_a_service(folder: Path, templates: dict[str, str]) -> Iterator[str]:
     environment = settings(folder)
     path = Path(environment["SUTLER_FILE_PATH"])
     path.write_text(json.dumps({**market, "taken_at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}), "utf-8")
-    with serving(folder, environment) as running:
+    with serving(folder, environment, sutler=PYTHON) as running:
         until(lambda: running.get("/readyz").ok)
         assert running.put("/v1/deployments/chat", {"problem": problem}).ok
         plan = until(lambda: found if (found := running.get("/v1/deployments/chat/plan")).ok else None).json()

@@ -13,7 +13,7 @@ from benchmarks.service_load import Order, Outcome
 from benchmarks.service_polls import Wish
 from benchmarks.service_running import Processes, environment_of, processes_of
 from sutler.service.documents.examples import CHAT_ON_THE_STORE
-from tests.service.running import Running, serving, until
+from tests.service.running import PYTHON, Running, serving, until
 
 DEPLOYMENT: Final = "chat"
 PLAN: Final = f"/v1/deployments/{DEPLOYMENT}/plan"
@@ -90,7 +90,7 @@ class Measured:
 def started(folder: Path) -> Iterator[Measured]:
     """All roles, defaults, a deployment on the stored market, and its first plan."""
     folder.mkdir()
-    with serving(folder, environment_of(folder)) as running:
+    with serving(folder, environment_of(folder), sutler=PYTHON) as running:
         until(lambda: running.get("/readyz").status_code == 200)
         made = running.post("/v1/deployments", {"name": DEPLOYMENT, "problem": CHAT_ON_THE_STORE})
         assert made.status_code == 201, made.text

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 import requests
 
 from benchmarks.service_running import environment_of
-from tests.service.running import serving
+from tests.service.running import PYTHON, serving
 
 LOOK_S: Final = 0.01
 PATIENCE_S: Final = 60.0
@@ -35,7 +35,8 @@ def _start(folder: Path) -> tuple[float, float]:
     folder.mkdir()
     environment, port = environment_of(folder), _free_port()
     began_s = time.perf_counter()
-    with serving(folder, environment, "--port", f"{port}", waits=False), requests.Session() as session:
+    starting = serving(folder, environment, "--port", f"{port}", waits=False, sutler=PYTHON)
+    with starting, requests.Session() as session:
         healthy_s = _answers(session, f"http://127.0.0.1:{port}/healthz") - began_s
         ready_s = _answers(session, f"http://127.0.0.1:{port}/readyz") - began_s
     return healthy_s, ready_s

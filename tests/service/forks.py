@@ -1,9 +1,10 @@
-"""`sutler serve --role ...` from a process that has loaded the code once: a tenth of what starting Python anew costs.
+"""`sutler serve` from a process that has loaded the code once: a tenth of what starting Python anew costs.
 
 What is under test goes through the same command with the same arguments, in a process of its own; also where it is a
 copy of the code, which PYTHONPATH names. Tests of how sutler is started start it anew.
 """
 
+import asyncio
 import atexit
 import os
 import signal
@@ -20,10 +21,10 @@ from setproctitle import setproctitle
 
 from sutler.service.answering import packed, read
 from sutler.service.fork_server import MODULE, NUMBER, Request, asked
-from sutler.service.processes.heart import Tell
 
 ROOT: Final = Path(__file__).parents[2]
-WORKER: Final = "tests.service.loaded_worker"  # with what its solvers need
+# With what a worker's solvers need; and all that a family does.
+LOADED: Final = {"worker": "tests.service.loaded_worker", "all": "tests.service.loaded_family"}
 
 
 class Fork:
@@ -31,8 +32,8 @@ class Fork:
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> None:
         link, far_link = socket.socketpair()
-        role = arguments[arguments.index("--role") + 1]
-        needs = WORKER if role == "worker" else f"sutler.service.processes.{role}"
+        role = _role(arguments)
+        needs = LOADED.get(role, f"sutler.service.processes.{role}")
         request = Request(" ".join(["sutler", *arguments]), f"{__name__}:become", needs, {})
         with far_link:
             self._control = asked(_fork_server(environment["PYTHONPATH"])[0], request, [far_link])
@@ -77,6 +78,10 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
+def _role(arguments: Sequence[str]) -> str:
+    return arguments[arguments.index("--role") + 1] if "--role" in arguments else "all"
+
+
 @cache
 def _fork_server(pythonpath: str) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
     """What it is asked by, and the process. It ends with this one."""
@@ -109,7 +114,7 @@ def become(link: socket.socket) -> None:
     os.dup2(opened, 2)
     os.close(opened)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if arguments[arguments.index("--role") + 1] == "worker":
+    if _role(arguments) in LOADED:
         _fork_a_fork_server()
     from sutler.service.cli.app import app
 
@@ -118,20 +123,45 @@ def become(link: socket.socket) -> None:
 
 
 def _fork_a_fork_server() -> None:
-    """For the worker that this process becomes: with all modules loaded; its own would load them anew."""
+    """For the worker or family that this process becomes: with all modules loaded; its own would load them anew."""
     from sutler.service import fork_server
-    from sutler.service.processes import worker
 
     own, far = socket.socketpair()
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         own.close()
         setproctitle(MODULE)
         sys.argv = [MODULE, str(far.fileno())]
         fork_server.main()
     far.close()
-    alone = worker.run
+    anew = fork_server.ForkServer._start
 
-    def run(tell: Tell, asking: socket.socket | None = None) -> None:
-        alone(tell, asking or own)
+    async def start(self: fork_server.ForkServer) -> None:
+        """The one that is there; once that has died, another, as always."""
+        fork_server.ForkServer._start = anew  # type: ignore[method-assign]
+        self._asking, self._process = own, _Forked(pid)  # type: ignore[assignment]
 
-    worker.run = run
+    fork_server.ForkServer._start = start  # type: ignore[method-assign]
+
+
+class _Forked:
+    """As much of asyncio's Process as a family's parent uses, of a child that was there before the event loop."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._status: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        if self._status is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if ended else None
+        return self._status
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    async def wait(self) -> int:
+        while self.returncode is None:
+            await asyncio.sleep(0.01)
+        return self.returncode

@@ -163,13 +163,16 @@ def serving(
     environment: Mapping[str, str],
     *arguments: str,
     waits: bool = True,
-    sutler: Sequence[str] = PYTHON,
+    sutler: Sequence[str] | None = None,
 ) -> Iterator[Running]:
-    """`sutler serve` with these arguments, on a free port unless they say otherwise; stopped at the end."""
+    """`sutler serve` with these arguments, on a free port unless they say otherwise; stopped at the end.
+
+    `sutler`: the command that is started anew; None: it comes from a process that has loaded the code (forks.py).
+    """
     log = folder / f"serve-{time.monotonic_ns()}.log"
     port: Sequence[str] = () if "--port" in arguments else ("--port", "0")
     words = ["serve", *port, *arguments]
-    if "--role" in arguments and sutler == PYTHON:
+    if sutler is None:
         log.touch()
         running = Running(Fork(words, environment, folder, log), log)
     else:

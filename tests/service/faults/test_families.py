@@ -18,7 +18,7 @@ from tests.adapters.server import Received, Reply, ScriptedServer
 from tests.postgres import Server, a_folder
 from tests.service.builders import CHAT, a_slow_problem
 from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill, solvers, until_solving
-from tests.service.running import Running, finished, serving, settings, until
+from tests.service.running import PYTHON, Running, finished, serving, settings, until
 
 KEY: Final = "a-cloud-s-secret"
 SLOW: Final = a_slow_problem(time_limit_s=10)
@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def family(folder: Path) -> Iterator[Running]:
-    with serving(folder, settings(folder)) as running:
+    with serving(folder, settings(folder), sutler=PYTHON) as running:
         yield running
 
 
@@ -123,7 +123,7 @@ def test_a_killed_private_database_is_started_again_and_has_everything(family: R
 
 
 def test_a_private_database_that_was_started_again_ends_with_the_family() -> None:
-    with a_folder() as folder, serving(folder, settings(folder)) as family:
+    with a_folder() as folder, serving(folder, settings(folder), sutler=PYTHON) as family:
         before = postmaster(folder)
         kill(before)
         until(lambda: if_reached(lambda: family.get("/v1/plans")) and postmaster(folder).pid != before.pid)
@@ -159,7 +159,7 @@ def test_the_keys_of_clouds_are_known_to_who_polls_alone() -> None:
 
     with a_folder() as folder, ScriptedServer(answer) as cloud:
         given = {"SUTLER_PROVIDERS": "vastai", "SUTLER_VASTAI_BASE_URL": cloud.base_url}
-        with serving(folder, settings(folder, SUTLER_VASTAI_API_KEY=KEY, **given)) as family:
+        with serving(folder, settings(folder, SUTLER_VASTAI_API_KEY=KEY, **given), sutler=PYTHON) as family:
             assert until(lambda: list(cloud.requests))[0].headers["authorization"] == f"Bearer {KEY}"
             assert family.post("/v1/plans", CHAT).status_code == 201  # a solver process is there
             children = [child for child in family.children() if child.name() != "postgres"]
@@ -187,7 +187,7 @@ def test_a_family_that_was_stopped_as_a_whole_goes_on_as_it_is(family: Running) 
 def test_a_port_in_use_is_said_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        with serving(tmp_path, settings(tmp_path), "--port", port, waits=False) as family:
+        with serving(tmp_path, settings(tmp_path), "--port", port, waits=False, sutler=PYTHON) as family:
             assert family.process.wait() == 2
             assert family.said().startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
             assert "choose another --host or --port" in family.said()
