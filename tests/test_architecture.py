@@ -9,8 +9,8 @@ shown a source that breaks it.
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -81,8 +81,6 @@ CLOUDS = {
     if "\nPROVIDER: Final" in path.read_text("utf-8")
 }
 
-IMPORTS = (ast.Import, ast.ImportFrom)
-
 Rule = Callable[[str, ast.Module], Iterator[str]]
 
 
@@ -96,12 +94,22 @@ def tree_of(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
 
-def imported_modules(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@lru_cache(maxsize=1)
+def nodes_of(tree: ast.Module) -> Sequence[ast.AST]:
+    """All, for the rules that look at a file one after the other."""
+    return tuple(ast.walk(tree))
+
+
+def modules_in(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_modules(tree: ast.Module) -> Iterator[str]:
+    for node in nodes_of(tree):
+        yield from modules_in(node)
 
 
 def own(module: str) -> str | None:
@@ -119,7 +127,7 @@ def bare_imports(path: str, tree: ast.Module) -> Iterator[str]:
 def foreign_imports(path: str, tree: ast.Module) -> Iterator[str]:
     """Imports that the package of `path` may not have."""
     package = path.partition("/")[0]
-    eager = {module for node in tree.body if isinstance(node, IMPORTS) for module in imported_modules(node)}
+    eager = {module for node in tree.body for module in modules_in(node)}
     for imported in imported_modules(tree):
         module = own(imported) or imported
         top = module.partition(".")[0]
@@ -200,7 +208,7 @@ def environment_reads(path: str, tree: ast.Module) -> Iterator[str]:
     if path == ONLY_READER_OF_THE_ENVIRONMENT:
         return
     names = {"environ", "environb", "getenv", "getenvb"}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and node.attr in names:
             yield f"{path}:{node.lineno} reads the environment: only {ONLY_READER_OF_THE_ENVIRONMENT} may"
         elif isinstance(node, ast.ImportFrom) and node.module == "os" and names & {a.name for a in node.names}:
@@ -208,7 +216,7 @@ def environment_reads(path: str, tree: ast.Module) -> Iterator[str]:
 
 
 def prints(path: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{path}:{node.lineno} prints: the solver reports through its plan and on_progress"
 
@@ -217,11 +225,11 @@ def clock_reads(path: str, tree: ast.Module) -> Iterator[str]:
     """Calls of `time.*` and of `now`; a default argument `clock=time.monotonic` is a reference, not a call."""
     timers = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "time"
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Call):
             continue
         called = node.func
