@@ -4,8 +4,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,7 @@ from sutler.service.cli.pages_demo import playing
 from sutler.service.web.caller import SCOPES
 from tests.postgres import Server, a_folder
 from tests.service.running import Running, made_key, serving, settings
-from tests.ui.chromium import CHROMIUM, browsing
+from tests.ui.chromium import CHROMIUM, Watched, a_tab, browsing
 
 pytest.importorskip("playwright", reason="Playwright is missing: `make ui-test` brings it")
 MACHINES: Final = 900  # over 2,000 offers in the morning, about 1,600 when most are rented
@@ -65,6 +66,31 @@ def chromium() -> Iterator[Any]:
         yield browser
 
 
+KeptTab = Callable[[str, int, str], AbstractContextManager[Watched]]
+
+
+@pytest.fixture(scope="session")
+def kept_tab(chromium: Any) -> Iterator[KeptTab]:
+    """A tab at a service in a look, for pages that only look: most of what a page costs is scripts, compiled once."""
+    with ExitStack() as opened:
+
+        @cache
+        def one(origin: str, width: int, scheme: str) -> Watched:
+            return opened.enter_context(a_tab(chromium, origin, width=width, scheme=scheme))
+
+        @contextmanager
+        def lent(origin: str, width: int, scheme: str) -> Iterator[Watched]:
+            tab = one(origin, width, scheme)
+            try:
+                yield tab
+            finally:
+                tab.page.goto("about:blank")  # renews nothing meanwhile
+                tab.said.clear()
+                tab.foreign.clear()
+
+        yield lent
+
+
 @pytest.fixture(scope="session")
 def scene(postgres: Server) -> Iterator[Scene]:
     with a_scene(postgres) as found:
@@ -84,7 +110,7 @@ def a_scene(postgres: Server) -> Iterator[Scene]:
             **settings(folder),
             **settings_of(cloud),
             "SUTLER_DATABASE_URL": postgres.url("ui"),
-            "SUTLER_POLL_INTERVAL_S": "60",
+            "SUTLER_POLL_INTERVAL_S": "3600",  # a poll has every deployment looked at anew
         }
         environment.pop("SUTLER_PROVIDERS")
         environment.pop("SUTLER_FILE_PATH")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.ui.chromium import BUILD, Watched, a_tab
-from tests.ui.conftest import Scene
+from tests.ui.conftest import KeptTab, Scene
 
 PAGES: Final = {
     "overview": "/ui",
@@ -52,25 +52,25 @@ def inspected(tab: Watched, name: str, width: int, scheme: str, *, status: int =
 
 @looks
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page(chromium: Any, scene: Scene, name: str, width: int, scheme: str) -> None:
-    with a_tab(chromium, scene.open_url, width=width, scheme=scheme) as tab:
+def test_a_page(kept_tab: KeptTab, scene: Scene, name: str, width: int, scheme: str) -> None:
+    with kept_tab(scene.open_url, width, scheme) as tab:
         assert tab.open(PAGES[name]).status == 200
         inspected(tab, name, width, scheme)
 
 
 @looks
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error(chromium: Any, scene: Scene, name: str, width: int, scheme: str) -> None:
+def test_an_error(kept_tab: KeptTab, scene: Scene, name: str, width: int, scheme: str) -> None:
     path, status = ERRORS[name]
-    with a_tab(chromium, scene.open_url, width=width, scheme=scheme) as tab:
+    with kept_tab(scene.open_url, width, scheme) as tab:
         assert tab.open(path).status == status
         inspected(tab, name, width, scheme, status=status)
 
 
 @looks
 @pytest.mark.parametrize("path", ["/ui", "/ui/market", "/ui/what-if", "/ui/simulation", "/ui/report"])
-def test_an_installation_without_anything(chromium: Any, empty: str, path: str, width: int, scheme: str) -> None:
-    with a_tab(chromium, empty, width=width, scheme=scheme) as tab:
+def test_an_installation_without_anything(kept_tab: KeptTab, empty: str, path: str, width: int, scheme: str) -> None:
+    with kept_tab(empty, width, scheme) as tab:
         assert tab.open(path).status == 200
         assert "sutler" in tab.page.inner_text("#live")  # a command that makes it non-empty
         inspected(tab, f"empty{path.replace('/', '-')}", width, scheme)
@@ -94,8 +94,8 @@ def sign_in(tab: Watched, key: str) -> None:
 
 
 @looks
-def test_two_hundred_deployments(chromium: Any, crowded: Scene, width: int, scheme: str) -> None:
-    with a_tab(chromium, crowded.open_url, width=width, scheme=scheme) as tab:
+def test_two_hundred_deployments(kept_tab: KeptTab, crowded: Scene, width: int, scheme: str) -> None:
+    with kept_tab(crowded.open_url, width, scheme) as tab:
         tab.open("/ui")
         assert tab.page.locator("tbody tr").count() >= 200
         inspected(tab, "overview-large", width, scheme)

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import requests
@@ -11,7 +11,7 @@ import requests
 from sutler.service.cli.pages_demo import CHAT
 from tests.postgres import Server, a_folder
 from tests.service.running import serving, settings
-from tests.ui.chromium import a_tab
+from tests.ui.conftest import KeptTab
 from tests.ui.test_every_page import inspected, looks
 
 AGED: Final = (
@@ -36,16 +36,16 @@ def unattended(postgres: Server) -> Iterator[str]:
 
 
 @looks
-def test_a_plan_that_is_being_made(chromium: Any, unattended: str, width: int, scheme: str) -> None:
-    with a_tab(chromium, unattended, width=width, scheme=scheme) as tab:
+def test_a_plan_that_is_being_made(kept_tab: KeptTab, unattended: str, width: int, scheme: str) -> None:
+    with kept_tab(unattended, width, scheme) as tab:
         tab.open("/ui/deployments/chat")
         assert "The next plan is queued" in tab.page.inner_text("#live")
         inspected(tab, "loading", width, scheme)
 
 
 @looks
-def test_a_market_that_has_grown_old(chromium: Any, unattended: str, width: int, scheme: str) -> None:
-    with a_tab(chromium, unattended, width=width, scheme=scheme) as tab:
+def test_a_market_that_has_grown_old(kept_tab: KeptTab, unattended: str, width: int, scheme: str) -> None:
+    with kept_tab(unattended, width, scheme) as tab:
         tab.open("/ui/market")
         assert "silent" in tab.page.inner_text("#live table")
         assert "0 of 1 fresh" in tab.page.inner_text("#clouds-title")
