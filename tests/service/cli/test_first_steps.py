@@ -141,7 +141,10 @@ def test_the_demo_shows_pages_until_it_is_stopped_and_leaves_nothing_behind(
         serve = [child for child in psutil.Process(process.pid).children(recursive=True) if child.is_running()]
     finally:
         process.send_signal(stop)
-        process.wait(PATIENCE_S)
+        try:
+            process.wait(PATIENCE_S)
+        finally:
+            process.kill()
     assert process.returncode == 0, said.read_text()
     assert "stopped" in said.read_text()
     assert [child for child in serve if child.is_running()] == []

@@ -214,12 +214,12 @@ def test_shares_are_the_plans_through_new_weights_without_a_failed_request(
         until(lambda: serves(server))
         with Callers(server.url, "small", "tags") as callers:
             comes_to(callers, PLANNED)
-            for step in range(1, 9):
+            for step in (1, 3, 6, 8):
                 wanted = {"small-0": 0.1 * step, "small-1": 0.9 - 0.1 * step, "small-2": 0.1}
                 site.give(wanted)
                 comes_to(callers, wanted)
         assert callers.failed() == []
-        assert "revision 9; all 5 replicas answer" in follower.said()
+        assert "revision 5; all 5 replicas answer" in follower.said()
 
 
 def test_answers_that_take_longer_than_a_change_of_weights_arrive(tmp_path: Path, server: Router) -> None:
