@@ -198,7 +198,10 @@ picture: $(STAMP)
 		--no-cursor --width 102 --height 40
 
 extras-check: build/extras-env
-	@build/extras-env/bin/python -m pip install $(ONCE) --no-build-isolation -e '.[aiconfigurator]' '$(TORCH)'
+	@build/extras-env/bin/python -c 'import tomllib; \
+		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["aiconfigurator"])' \
+		>build/extras-env/requirements.txt
+	@build/extras-env/bin/python -m pip install $(ONCE) -r build/extras-env/requirements.txt '$(TORCH)'
 	@build/extras-env/bin/python -m pytest -q tests/solver/profiling tests/service/cli/test_profile.py \
 		tests/solver/throughput/test_aiconfigurator.py tests/solver/throughput/test_estimates.py
 
@@ -223,8 +226,9 @@ $(STAMP): pyproject.toml requirements.lock setup.py service/pages/libraries/pack
 		$(wildcard solver/tree/*.?pp) | check-python
 	@echo "Installing into $(VENV) with $(PYTHON) (about 1.2 GB; a minute or two the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-compile --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -qq -j 0 -x '[/\\]tests?[/\\]' $(VENV)/lib || true  # what pip does with one core
 	@touch $@
 
 check-data:
