@@ -16,10 +16,11 @@ import pytest
 from sutler.adapters.fake.market import Market
 from sutler.adapters.fake.server import FakeCloud
 from sutler.service.cli.dev import settings_of
-from sutler.service.cli.pages_demo import playing
+from sutler.service.cli.pages_demo import CODE, playing
+from sutler.service.client.synchronous import Client
 from sutler.service.web.caller import SCOPES
 from tests.postgres import Server, a_folder
-from tests.service.running import Running, made_key, serving, settings
+from tests.service.running import Running, made_key, serving, settings, until
 from tests.ui.chromium import CHROMIUM, Watched, a_tab, browsing
 
 pytest.importorskip("playwright", reason="Playwright is missing: `make ui-test` brings it")
@@ -115,6 +116,9 @@ def a_scene(postgres: Server) -> Iterator[Scene]:
         environment.pop("SUTLER_PROVIDERS")
         environment.pop("SUTLER_FILE_PATH")
         open_url = opened.enter_context(playing(folder, environment, port=a_port()))
+        with Client(open_url) as client:  # a second revision of one, which says what it changed
+            client.apply("code", {**CODE, "budget_usd_per_hour": 25})
+            until(lambda: (plan := client.deployment("code").plan) and plan.revision > 1)
         keys: dict[str, str] = {scope: made_key(environment, scope) for scope in SCOPES}
         apis = [
             opened.enter_context(serving(folder, environment, "--role", "api", "--require-key")) for _ in range(2)
