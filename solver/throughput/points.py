@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated, take_rows
-from sutler.solver.throughput.behaviour import MOST_EXPONENT, at_worst
+from sutler.solver.throughput.behaviour import MOST_EXPONENT, at_worst, summed
 from sutler.solver.throughput.ceilings import mix_ceilings
 from sutler.solver.throughput.latency import (
     QUEUED_SHARE,
@@ -229,7 +229,7 @@ class _BestOfMix:
         self._last = cap
         capped = self._loaded.take(rows).capped(cap[rows])
         with np.errstate(divide="ignore"):
-            full_rps = self._most_load / (self._mix / capped.full_rps).sum(axis=0)
+            full_rps = self._most_load / summed(self._mix / capped.full_rps)
         hopeful = np.flatnonzero(full_rps > self.rps[rows] * _BETTER)
         if not len(hopeful):
             return
@@ -331,7 +331,7 @@ class _Best:
 def _carried(weight: FloatArray, rps: FloatArray) -> FloatArray:
     """Requests/s [num_rows] of the offered mix, shares and rates [W, num_rows]; 0 where a workload is not served."""
     with np.errstate(divide="ignore"):
-        return np.asarray(1.0 / (weight / rps).sum(axis=0))
+        return np.asarray(1.0 / summed(weight / rps))
 
 
 def _whole(log_cap: FloatArray) -> IntArray:
