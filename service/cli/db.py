@@ -51,6 +51,8 @@ def encrypt_secrets() -> None:
     none. Processes that have both keys go on meanwhile.
     """
     from sutler.service.cli import keys_of_the_store
+    from sutler.service.wording.words import counted
 
     count, key_id = keys_of_the_store.encrypt_secrets()
-    typer.echo(f"The secrets of {count} webhooks are encrypted with the key {key_id}: no other is needed any more.")
+    webhooks = counted(count, "webhook")
+    typer.echo(f"The secrets of {webhooks} are encrypted with the key {key_id}: no other is needed any more.")

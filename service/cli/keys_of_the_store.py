@@ -72,7 +72,7 @@ def encrypt_secrets() -> tuple[int, str]:
     sealer = Sealer(service_settings().secrets_keys)
     if sealer.key_id is None:
         raise SealedError("there is no key to encrypt with", "set SUTLER_SECRETS_KEYS (docs/webhooks.md)")
-    return _in_the_store(None, lambda connection: encrypt_all(connection, sealer=sealer)), sealer.key_id
+    return _in_the_store(None, lambda connection: encrypt_all(connection, CLI, sealer=sealer)), sealer.key_id
 
 
 def keep_of_project(name: str, kept: Mapping[RetentionKind, timedelta | None]) -> Project:

@@ -144,7 +144,7 @@ async def rotate_secret(
     return secret, until
 
 
-async def encrypt_all(connection: AsyncConnection, *, sealer: Sealer) -> int:
+async def encrypt_all(connection: AsyncConnection, caller: Caller, *, sealer: Sealer) -> int:
     """Stores every secret as the first key has it, whatever had encrypted it; returns how many webhooks there are.
     Those of before that sign no longer are let go, with whatever key they had.
 
@@ -159,6 +159,7 @@ async def encrypt_all(connection: AsyncConnection, *, sealer: Sealer) -> int:
             raise SealedError(f"webhook {webhook_id}: {error.reason}", error.remedy) from None
         former = [(sealer.sealed(one, webhook_id), until) for one, until in opened]
         await repository.keep_secrets(connection, webhook_id, sealer.sealed(present, webhook_id), former)
+    await audit.note(connection, caller, "webhook.encrypt_secrets", f"key/{sealer.key_id}", {"webhooks": len(found)})
     return len(found)
 
 

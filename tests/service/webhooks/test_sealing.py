@@ -137,10 +137,12 @@ def test_plain_secrets_and_those_of_another_key_are_encrypted_with_the_first(
         webhook = office.registered(receiver.base_url)
         api.ask("POST", f"/{webhook.id}/rotate-secret", json={})
         done = command(OLD)
-        assert (done.exit_code, "The secrets of 1 webhooks" in done.stdout) == (0, True), done.output
+        assert (done.exit_code, "The secrets of 1 webhook are" in done.stdout) == (0, True), done.output
         assert ("whsec_" in stored(office), stored(office).count(key_id(OLD))) == (False, 2)
         assert command(NEW, OLD).exit_code == 0
         assert (stored(office).count(key_id(OLD)), stored(office).count(key_id(NEW))) == (0, 2)
+        noted = [line[2:] for line in office.audit() if line[1] == "webhook.encrypt_secrets"]
+        assert noted == [(f"key/{key_id(one)}", {"webhooks": 1}) for one in (OLD, NEW)]
         office.sealer = a_sealer(NEW)
         office.delivered(*office.announced())
     assert is_signed(receiver.requests[0])
