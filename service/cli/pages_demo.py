@@ -28,7 +28,7 @@ CHAT: Final[dict[str, Any]] = {
             ],
         }
     ],
-    "solver": {"time_limit_s": 30},
+    "solver": {"time_limit_s": 10},
 }
 CODE: Final[dict[str, Any]] = {
     "objective": {"kind": "max_throughput"},
@@ -45,7 +45,7 @@ CODE: Final[dict[str, Any]] = {
             ],
         }
     ],
-    "solver": {"time_limit_s": 5},
+    "solver": {"time_limit_s": 10},
 }
 POOR: Final[dict[str, Any]] = {
     "objective": {"kind": "min_cost"},
