@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -73,7 +74,8 @@ class Versions:
 
     def until_ok(self, version: str, path: str, **options: Any) -> Any:
         """What is there, once it is."""
-        return until(lambda: found.json() if (found := self.ask(version, "GET", path, **options)).ok else None)
+        asked = partial(self.ask, version, "GET", path, **options)
+        return until(lambda: found.json() if (found := asked()).status_code == 200 else None)  # 304: not yet
 
     @contextmanager
     def asked_all_the_time(self, version: str) -> Iterator[None]:
