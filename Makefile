@@ -228,7 +228,7 @@ $(STAMP): pyproject.toml requirements.lock setup.py service/pages/libraries/pack
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --no-compile --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -qq -j 0 -x '[/\\]tests?[/\\]' $(VENV)/lib || true  # what pip does with one core
+	@$(BIN)/python -m compileall -qq -j 0 -x '[/\\]tests?[/\\]' $(VENV)/lib || true  # as pip does with one core, whatever is for other Pythons
 	@touch $@
 
 check-data:

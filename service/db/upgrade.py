@@ -80,8 +80,8 @@ def _run(engine: Engine, direction: str, to: str, tell: Callable[[str], None]) -
         if before not in (None, _newest()):
             _lock(connection)
         _go(connection, direction, to)
-        if before is None and _version(connection) == _newest():
-            indexes.build(connection, tell, at_once=True)
+        if before is None:
+            _build(connection, tell, at_once=True)
     finish(engine, tell)
 
 
@@ -91,8 +91,13 @@ def finish(engine: Engine, tell: Callable[[str], None] = logger.info) -> None:
     Raises DatabaseUnreachableError.
     """
     with held_still(engine) as connection:
-        if _version(connection) == _newest():
-            indexes.build(connection, tell, at_once=False)
+        _build(connection, tell, at_once=False)
+
+
+def _build(connection: Connection, tell: Callable[[str], None], *, at_once: bool) -> None:
+    """What the newest tables need; those of versions before have what they had."""
+    if _version(connection) == _newest():
+        indexes.build(connection, tell, at_once=at_once)
 
 
 def _newest() -> str | None:
@@ -130,8 +135,7 @@ def unhurried(connection: Connection, how: str = "SET LOCAL") -> None:
 def bring_to(connection: Connection, to: str) -> None:
     """Brings the tables to a newer version, in a transaction, while they are held still. Raises SchemaError."""
     _go(connection, "upgrade", to)
-    if _version(connection) == _newest():
-        indexes.build(connection, logger.info, at_once=True)
+    _build(connection, logger.info, at_once=True)
 
 
 def _go(connection: Connection, direction: str, to: str) -> None:

@@ -31,6 +31,7 @@ from sutler.solver.throughput.mixes import most_columns
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
 _DIGITS = 10  # chosen: bisections that lead to rates end well before, and no rate is known nearly as well
+_TENS = np.array([float(f"1e{exponent}") for exponent in range(40)])  # numpy's powers have last bits of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +316,8 @@ def _rated(
 def _without_last_bits(rps: FloatArray) -> FloatArray:
     """To ten digits: beyond, the processor's vectors matter, and the search would choose by them between fleets that
     are as good as each other."""
-    digits = _DIGITS - np.ceil(np.log10(np.where(rps > 0, rps, 1.0)))
-    scale = 10.0**digits
+    decimals = _DIGITS - np.ceil(np.log10(np.where(rps > 0, rps, 1.0))).astype(np.int64)
+    scale = _TENS[np.clip(decimals, 0, len(_TENS) - 1)]
     return np.asarray(np.round(rps * scale) / scale)
 
 

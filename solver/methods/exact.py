@@ -16,7 +16,6 @@ Everything is minimised; throughput is minimised as -lam.
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -146,13 +145,14 @@ def quick(polytope: Polytope, goal: Goal, seconds_left: SecondsLeft) -> Allocati
     the best among the relaxation's most promising candidates, if there is one. None: none was found."""
     if len(polytope.problem.models) > 1 and not _is_by_tree(polytope):
         relaxation = solve_relaxation(polytope, goal)
-        search = Search(polytope, goal, relaxation, QUICK_GAP, seconds_left)
-        if np.isfinite(relaxation.objective):
-            _improve(search, promising(polytope, relaxation, INCUMBENT_COLUMNS), QUICK_NODES)
-        if search.incumbent is not None:
-            return search.incumbent
-    options: dict[str, Any] = {"relative_gap": QUICK_GAP, "node_limit": QUICK_NODES, "is_part": True}
-    return minimise(polytope, goal, seconds_left=seconds_left, **options).allocation
+        gap, seconds, nodes = QUICK_GAP, seconds_left(), QUICK_NODES
+        found = near_best(polytope, goal, relaxation, relative_gap=gap, seconds=seconds, node_limit=nodes)
+        if found is not None:
+            return found
+    outcome = minimise(
+        polytope, goal, relative_gap=QUICK_GAP, seconds_left=seconds_left, node_limit=QUICK_NODES, is_part=True
+    )
+    return outcome.allocation
 
 
 def near_best(
@@ -163,12 +163,15 @@ def near_best(
     relative_gap: float,
     seconds: float,
     besides: IntArray | None = None,
+    node_limit: int = _INCUMBENT_NODES,
 ) -> Allocation | None:
     """The best allocation over the relaxation's most promising candidates: what `minimise` starts from, not proven.
     `besides`: candidates that are searched in any case."""
+    if not np.isfinite(relaxation.objective):
+        return None
     search = Search(polytope, goal, relaxation, relative_gap, lambda: seconds)
     chosen = promising(polytope, relaxation, INCUMBENT_COLUMNS)
-    _improve(search, chosen if besides is None else np.union1d(chosen, besides), _INCUMBENT_NODES)
+    _improve(search, chosen if besides is None else np.union1d(chosen, besides), node_limit)
     return search.incumbent
 
 

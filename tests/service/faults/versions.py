@@ -8,6 +8,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,10 +89,10 @@ class Versions:
                 self.ask(version, "GET", plan.headers.get("Location", "/v1/plans"))
                 self.ask(version, "GET", "/v1/deployments")
 
-        asking = threading.Thread(target=ask)
-        asking.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            asking.join()
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(ask)
+            try:
+                yield
+            finally:
+                ended.set()
+            asking.result()
