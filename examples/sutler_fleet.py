@@ -3,6 +3,7 @@
 The keys are those of the Terraform outputs (docs/terraform.md). Standard library only; provision.py uses it.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ def fleet_of(plan: Json) -> Fleet:
 
 
 _RENTAL = ("provider", "offer_id", "contract", "site", "gpu", "gpus", "storage_gb")
-_REPLICA = ("model", "role", "engine_args", "engine_env")
+_REPLICA = ("model", "engine_args", "engine_env")
 _STAGE = ("gpu", "tensor_parallel", "layers", "gpu_indices")
 
 
@@ -47,7 +48,7 @@ def _replica(replica: Json, machines: Mapping[tuple[int, int], str]) -> Json:
     stages = [
         {"rental": machines[stage["rental"], stage["machine"]], **_some(stage, _STAGE)} for stage in replica["stages"]
     ]
-    return {**_some(replica, _REPLICA), "stages": stages}
+    return {**_some(replica, _REPLICA), "role": _role(replica), "stages": stages}
 
 
 def _route(route: Json, keys: Mapping[str, str]) -> Json:
@@ -85,13 +86,15 @@ def with_rented_spares(plan: Json, rented: Collection[str]) -> Json:
 
 
 def _machine_keys(plan: Json) -> dict[tuple[int, int], str]:
-    """By (rental, machine). Copies of an offer are numbered by what runs on them, equals in the plan's order."""
-    contents: dict[tuple[int, int], tuple[list[Any], list[int]]] = defaultdict(lambda: ([], []))
+    """By (rental, machine). Copies of an offer are numbered by what runs on them, equals by role, then in the plan's
+    order."""
+    contents: dict[tuple[int, int], tuple[list[Any], list[str], list[int]]] = defaultdict(lambda: ([], [], []))
     for number, replica in enumerate(plan["replicas"]):
         shape = (_kind(replica), *(_offer(plan["rentals"][stage["rental"]]) for stage in replica["stages"]))
         for position, stage in enumerate(replica["stages"]):
-            stages, owners = contents[stage["rental"], stage["machine"]]
+            stages, roles, owners = contents[stage["rental"], stage["machine"]]
             stages.append((shape, position))
+            roles.append(replica["role"])
             owners.append(number)
     by_offer: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for index, rental in enumerate(plan["rentals"]):
@@ -120,7 +123,18 @@ def _offer(rental: Json) -> str:
 
 def _kind(replica: Json) -> str:
     stages = "+".join(f"{stage['tensor_parallel']}x{quoted(stage['gpu'])}" for stage in replica["stages"])
-    return f"{quoted(replica['model'])}/{quoted(replica['role'])}/{stages}"
+    return f"{quoted(replica['model'])}/{quoted(_role(replica))}/{stages}"
+
+
+def _role(replica: Json) -> str:
+    """The replica's role, or what stands for both phases of disaggregation: vLLM's engines that send and receive keys
+    and values prefill or decode by what is sent to them, so that another phase calls for nothing but other routes."""
+    role, args = str(replica["role"]), replica["engine_args"]
+    if role == "aggregated" or replica["engine"] == "sglang" or "speculative_config" in args:
+        return role
+    sequences = args.get("max_num_seqs", 0) * args.get("data_parallel_size", 1)
+    takes_either = json.loads(args.get("kv_transfer_config", "{}")).get("kv_role") == "kv_both"
+    return "either-phase" if takes_either and sequences >= 256 else role
 
 
 def quoted(name: str) -> str:

@@ -25,7 +25,7 @@ from sutler.service.export import sglang
 from sutler.service.export.command import flag
 from sutler.service.export.layout import obstacle_of
 from sutler.service.export.router import in_parts
-from sutler.solver.answer.engine_args import role_args
+from sutler.solver.answer.engine_args import bends, role_args
 
 OLDEST_TERRAFORM: Final = "1.4.0"  # the first with terraform_data; newer ones read what older ones wrote
 PARTS_OF_ONE: Final = 1_000_000  # chosen: finer than any router weighs; fractions are whole multiples of one part
@@ -217,7 +217,7 @@ def _command(replica: ReplicaDocument) -> list[str]:
         return []
     arguments = {
         "served_model_name": replica.model,
-        **dict(role_args(replica.role, bends=False)),
+        **dict(role_args(replica.role, bends=bends(replica.role, replica.engine, replica.engine_args))),
         **replica.engine_args,
     }
     model = _text(arguments.pop("model", replica.model))

@@ -102,12 +102,12 @@ def balanced(polytope: Polytope, allocation: Allocation, fraction: FloatArray) -
     candidate, columns = allocation.candidate, polytope.rate.shape[1]
     rate, share = polytope.rate[candidate], np.zeros((len(candidate), columns))
     offered = np.array([demand.fraction for demand in polytope.demands])
+    _, workload = polytope.model_and_workload
     some = polytope.candidates.take(candidate)
     is_mix = some.is_mix(polytope.problem)
-    for row, demand in enumerate(polytope.demands):
-        alone = np.where(is_mix, 0.0, rate[:, demand.workload])
-        needed = np.divide(fraction[row], alone, out=np.zeros_like(alone), where=alone > 0)
-        share[:, demand.workload] += offered[row] * needed
+    alone = np.where(is_mix[:, None], 0.0, rate)[:, workload].T
+    needed = np.divide(fraction, alone, out=np.zeros_like(alone), where=alone > 0)
+    np.add.at(share.T, workload, offered[:, None] * needed)
     for at in np.flatnonzero(is_mix & fraction.any(axis=0)).tolist():
         column = int(np.argmax(rate[at]))
         mix = polytope.mixed[[some.model[at] * columns + column]].toarray()[0]
@@ -128,51 +128,48 @@ def is_in_proportion(given: FloatArray, mix: FloatArray) -> bool:
 def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
     """Fractions that sum to 1, and the load multiple that the busiest replica leaves room for."""
     candidate, columns = allocation.candidate, polytope.rate.shape[1]
-    fraction = np.zeros((len(polytope.demands), len(candidate)))
     kind = polytope.candidates.model[candidate][:, None] * columns + np.arange(columns)
     carried, first = polytope.rate[candidate] * allocation.share, np.arange(len(candidate) + 1) * columns
     shape = (len(candidate), polytope.mixed.shape[0])
     of_kind = csr_array((carried.ravel(), kind.ravel(), first), shape=shape)
     served = (of_kind @ polytope.mixed).toarray().T
-    for row, demand in enumerate(polytope.demands):
-        found = _fractions(polytope, candidate, demand.workload, polytope.rates_on(row, candidate), served[row])
-        if found is None:
-            return Routing(np.zeros_like(fraction), allocation.share, 0.0)
-        fraction[row] = found
+    fraction = _fractions(polytope, candidate, served)
+    if fraction is None:
+        return Routing(np.zeros_like(served), allocation.share, 0.0)
     return replace(balanced(polytope, allocation, fraction), share=allocation.share)
 
 
-def _fractions(
-    polytope: Polytope, candidate: IntArray, workload: int, rate: FloatArray, served: FloatArray
-) -> FloatArray | None:
-    """Returns the fractions [n] of one demand: what serves it adds up to 1, and on every network prefill to what is
-    decoded there.
+def _fractions(polytope: Polytope, candidate: IntArray, served: FloatArray) -> FloatArray | None:
+    """Returns the fractions [D, n] of each demand: what serves it adds up to 1, and on every network prefill to what
+    is decoded there.
 
-    None where nothing can serve it. A demand may be too small for the LP's tolerance to see.
+    None where nothing can serve one. A demand may be too small for the LP's tolerance to see.
     """
-    serves, flow = polytope.serves[candidate], polytope.flow_of[candidate, workload]
-    prefilled = np.unique(flow[~serves & (rate > 0)])
-    able = np.where(serves & ((flow < 0) | np.isin(flow, prefilled)), rate, 0.0)
+    rate, serves = polytope.rates_on(np.arange(len(served)), candidate), polytope.serves[candidate]
+    _, workload = polytope.model_and_workload
+    flow = polytope.flow_of[candidate][:, workload].T
+    networks = np.unique(flow[flow >= 0]).tolist()
+    able, prefilling = np.where(serves & (flow < 0), rate, 0.0), {}
+    for network in networks:
+        prefilling[network] = np.where(~serves & (flow == network), rate, 0.0)
+        is_prefilled = (prefilling[network] > 0).any(axis=1, keepdims=True)
+        able = np.where(serves & (flow == network) & is_prefilled, rate, able)
     fraction = _shares_of(able, served)
-    if fraction is None:
+    if not fraction.any(axis=1).all():
         return None
     fraction[fraction < _LEAST_FRACTION] = 0.0
-    fraction /= fraction.sum()
-    for network in np.unique(flow[fraction > 0]):
-        if network < 0:
-            continue
-        prompts = _shares_of(np.where(~serves & (flow == network), rate, 0.0), served)
-        assert prompts is not None  # something prefills on this network
-        fraction += prompts * fraction[flow == network].sum()
+    fraction /= fraction.sum(axis=1, keepdims=True)
+    for network in networks:
+        decoded = np.where(serves & (flow == network), fraction, 0.0).sum(axis=1, keepdims=True)
+        fraction += _shares_of(prefilling[network], served) * decoded
     return fraction
 
 
-def _shares_of(able: FloatArray, served: FloatArray) -> FloatArray | None:
-    """Shares by what is served where it can be; by the fastest where nothing is; None where nothing can."""
+def _shares_of(able: FloatArray, served: FloatArray) -> FloatArray:
+    """Shares [D, n] by what is served where it can be; by the fastest where nothing is; 0 where nothing can."""
     weights = np.where(able > 0, served, 0.0)
-    if weights.sum() <= 0:
-        weights = np.where(able == able.max(initial=0.0), able, 0.0)
-    if weights.sum() <= 0:
-        return None
-    shares: FloatArray = weights / weights.sum()
+    fastest = np.where(able == able.max(axis=1, initial=0.0, keepdims=True), able, 0.0)
+    weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, fastest)
+    whole = weights.sum(axis=1, keepdims=True)
+    shares: FloatArray = np.divide(weights, whole, out=np.zeros_like(weights), where=whole > 0)
     return shares

@@ -165,17 +165,29 @@ class Polytope:
         shares[np.searchsorted(starts, places, side="right") - 1] = self.mixed.data[places]
         return shares
 
-    def rates_on(self, row: int, candidate: IntArray) -> FloatArray:
-        """[n] the most requests/s of each candidate in a column that demand number `row` is part of."""
-        own = self.candidates.model[candidate] == self.demands[row].model
-        return np.asarray(np.where(own, (self.rate[candidate] * (self.shares_of(row) > 0)).max(axis=1), 0.0))
+    def rates_on(self, rows: IntArray, candidate: IntArray) -> FloatArray:
+        """[rows, n] the most requests/s of each candidate in a column that each of the demands is part of."""
+        model, workload = self.model_and_workload[:, rows]
+        rate = self.rate[candidate]
+        found = rate[:, workload].T
+        part = self.mixed.toarray().reshape(-1, rate.shape[1], len(self.demands))[model, :, rows] > 0
+        part[np.arange(len(rows)), workload] = False
+        for column in np.flatnonzero(part.any(axis=0)):
+            found = np.maximum(found, rate[:, column] * part[:, column, None])
+        return np.where(self.candidates.model[candidate] == model[:, None], found, 0.0)
+
+    @property
+    def model_and_workload(self) -> IntArray:
+        """[2, D] the model of each demand, and which workload of it."""
+        return np.array([[each.model for each in self.demands], [each.workload for each in self.demands]])
 
     def servable(self) -> BoolArray:
         """[D] demands that some candidate serves, or prefill and decode on one network."""
         role = self.candidates.role
         found = np.zeros(len(self.demands), dtype=np.bool_)
         for row, demand in enumerate(self.demands):
-            able = (self.rates_on(row, np.arange(len(self.candidates))) > 0) & (self.use_upper >= 1)
+            rates = self.rates_on(np.array([row]), np.arange(len(self.candidates)))[0]
+            able = (rates > 0) & (self.use_upper >= 1)
             flows = [self.flow_of[able & (role == each), demand.workload] for each in (PREFILL, DECODE)]
             found[row] = bool((able & (role == AGGREGATED)).any()) or len(np.intersect1d(*flows)) > 0
         return found

@@ -20,13 +20,10 @@ def spread_evenly(polytope: Polytope, allocation: Allocation) -> Routing:
 
 def by_weight(polytope: Polytope, allocation: Allocation, weight: FloatArray) -> Routing:
     """Every workload in proportion to the replicas' weights [n], among those that can serve it."""
-    fraction = np.zeros((len(polytope.demands), len(allocation.candidate)))
-    for row in range(len(polytope.demands)):
-        serves = polytope.rates_on(row, allocation.candidate) > 0
-        share = np.where(serves, weight * allocation.replicas, 0.0)
-        if share.sum() > 0:
-            fraction[row] = share / share.sum()
-    return as_split(polytope, allocation, fraction)
+    serves = polytope.rates_on(np.arange(len(polytope.demands)), allocation.candidate) > 0
+    share = np.where(serves, weight * allocation.replicas, 0.0)
+    served = share.sum(axis=1, keepdims=True)
+    return as_split(polytope, allocation, np.divide(share, served, out=np.zeros_like(share), where=served > 0))
 
 
 def least_expense(polytope: Polytope) -> FloatArray:

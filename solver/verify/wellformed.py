@@ -5,8 +5,8 @@ A plan that passes can be read without guarding: no None where a number belongs,
 
 import math
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -16,68 +16,92 @@ from sutler.solver.plan import Plan
 # A shadow price may have either sign: one more unit can cost as well as help.
 _ANY_SIGN = {"shadow_price"}
 _HINTS = {kind: get_type_hints(kind) for kind in vars(plan_module).values() if is_dataclass(kind)}
-_origin_of: Callable[[Any], Any] = cache(get_origin)  # these two are asked for every value of every plan
-_parts_of: Callable[[Any], tuple[Any, ...]] = cache(get_args)
 _POSITIVE = {"gpus", "count", "tensor_parallel", "data_parallel", "expert_parallel", "layers", "fraction", "rps"}
+
+_Faults = Sequence[tuple[str, str]]  # where below the value, and what
+_Check = Callable[[Any], _Faults]  # of a value; made once for each type, since plans hold thousands of values
 
 
 def malformed(plan: Plan) -> list[str]:
     """What is not of its declared type or out of range."""
     if not isinstance(plan, Plan):
         return [f"plan: {type(plan).__name__}, expected a Plan"]
-    return list(_walk(plan, ""))
+    return [f"{path.removeprefix('.')}: {what}" for path, what in _entry_faults(plan)]
 
 
-def _walk(entry: Any, path: str) -> Iterator[str]:
-    hints = _HINTS[type(entry)]
-    for each in fields(entry):
-        yield from _check(getattr(entry, each.name), hints[each.name], f"{path}{each.name}", each.name)
+def _entry_faults(entry: Any) -> _Faults:
+    faults: list[tuple[str, str]] = []
+    for name, check in _CHECKS[type(entry)]:
+        found = check(getattr(entry, name))
+        if found:
+            faults += [(f".{name}{path}", what) for path, what in found]
+    return faults
 
 
-def _check(value: Any, hint: Any, path: str, name: str) -> Iterator[str]:
-    if _origin_of(hint) is tuple:
-        yield from _check_tuple(value, _parts_of(hint), path, name)
-    elif not _is_a(value, hint):
-        yield f"{path}: {value!r}, expected {_spelled(hint)}"
-    elif is_dataclass(value):
-        yield from _walk(value, f"{path}.")
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _check_number(value, path, name)
+@cache
+def _check_of(hint: Any, name: str) -> _Check:
+    if get_origin(hint) is tuple:
+        return _check_of_tuple(get_args(hint), name)
+    is_a, expected = _test_of(hint), getattr(hint, "__name__", None) or str(hint)
+    holds_entries = any(is_dataclass(part) for part in (hint, *get_args(hint)))
+
+    def check(value: Any) -> _Faults:
+        if not is_a(value):
+            return (("", f"{value!r}, expected {expected}"),)
+        if holds_entries and is_dataclass(value):
+            return _entry_faults(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return _number_faults(value, name)
+        return ()
+
+    return check
 
 
-def _check_tuple(value: Any, parts: tuple[Any, ...], path: str, name: str) -> Iterator[str]:
-    if not isinstance(value, tuple):
-        yield f"{path}: {type(value).__name__}, expected a tuple"
-        return
-    if parts[-1] is not Ellipsis and len(parts) != len(value):
-        yield f"{path}: {len(value)} entries, expected {len(parts)}"
-        return
-    each = [parts[0]] * len(value) if parts[-1] is Ellipsis else list(parts)
-    for index, (item, hint) in enumerate(zip(value, each, strict=True)):
-        yield from _check(item, hint, f"{path}[{index}]", name)
+def _check_of_tuple(parts: tuple[Any, ...], name: str) -> _Check:
+    checks = [_check_of(part, name) for part in parts if part is not Ellipsis]
+    is_list = parts[-1] is Ellipsis
+
+    def check(value: Any) -> _Faults:
+        if not isinstance(value, tuple):
+            return (("", f"{type(value).__name__}, expected a tuple"),)
+        if not is_list and len(checks) != len(value):
+            return (("", f"{len(value)} entries, expected {len(checks)}"),)
+        faults: list[tuple[str, str]] = []
+        for index, item in enumerate(value):
+            found = checks[0 if is_list else index](item)
+            if found:
+                faults += [(f"[{index}]{path}", what) for path, what in found]
+        return faults
+
+    return check
 
 
-def _check_number(value: float, path: str, name: str) -> Iterator[str]:
+def _number_faults(value: float, name: str) -> _Faults:
     if not math.isfinite(value):
-        yield f"{path}: {value!r}, expected a finite number"
-    elif value < 0 and name not in _ANY_SIGN:
-        yield f"{path}: {value!r}, expected no negative number"
-    elif value == 0 and name in _POSITIVE:
-        yield f"{path}: {value!r}, expected a positive number"
+        return (("", f"{value!r}, expected a finite number"),)
+    if value < 0 and name not in _ANY_SIGN:
+        return (("", f"{value!r}, expected no negative number"),)
+    if value == 0 and name in _POSITIVE:
+        return (("", f"{value!r}, expected a positive number"),)
+    return ()
 
 
-def _is_a(value: Any, hint: Any) -> bool:
-    origin = _origin_of(hint)
-    if origin in (Union, types.UnionType):
-        return any(_is_a(value, part) for part in _parts_of(hint))
-    if origin is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in _parts_of(hint))
+def _test_of(hint: Any) -> Callable[[Any], bool]:
+    """Whether a value is of a type that is no tuple."""
+    if get_origin(hint) in (Union, types.UnionType):
+        tests = [_test_of(part) for part in get_args(hint)]
+        return lambda value: any(test(value) for test in tests)
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        kinds = {type(choice) for choice in choices}
+        return lambda value: type(value) in kinds and any(value == c and type(value) is type(c) for c in choices)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
+        return lambda value: isinstance(value, int) and not isinstance(value, bool)
+    return lambda value: isinstance(value, hint)
 
 
-def _spelled(hint: Any) -> str:
-    return getattr(hint, "__name__", None) or str(hint)
+_CHECKS = {
+    kind: tuple((name, _check_of(hint, name)) for name, hint in hints.items()) for kind, hints in _HINTS.items()
+}

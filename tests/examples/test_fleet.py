@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.deployments.terraform import state_document
 from sutler.service.documents.plan import PlanDocument
-from tests.service.deployments.diff.fleets import LINEAGE, On, a_fleet, a_machine, a_replica
+from tests.service.deployments.diff.fleets import LINEAGE, On, a_fleet, a_machine, a_replica, on_four
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOLVED = sorted((Path(__file__).parents[1] / "service" / "export" / "plans").glob("*.json"))
@@ -65,3 +65,13 @@ def test_the_keys_of_any_fleet_are_those_of_the_service(sutler_fleet: Any, runs:
         part.key: [stage["rental"] for stage in fleet.replicas[part.key]["stages"]] for part in keyed(plan).replicas
     }
     assert where == {part.key: list(part.machines) for part in keyed(plan).replicas}
+
+
+@pytest.mark.parametrize("bend", [True, False])
+def test_another_phase_is_a_matter_of_routes_where_engines_take_either(sutler_fleet: Any, bend: bool) -> None:
+    plans = [on_four(roles, bend=bend) for roles in ("ppd", "pdd")]
+    fleets = [sutler_fleet.fleet_of(as_json(plan)) for plan in plans]
+    for plan, fleet in zip(plans, fleets, strict=True):
+        assert keys_of(fleet) == outputs_of(plan)
+    actions = {change.action for change in sutler_fleet.changes(*fleets)}
+    assert actions == ({"route"} if bend else {"start", "stop", "route"})

@@ -111,9 +111,9 @@ class _Pairing:
                     break
 
     def _nearest_first(self, key: str, alike: Iterable[str]) -> list[str]:
-        """The same key, then the same role."""
+        """The same role, then the same key."""
         return sorted(
-            alike, key=lambda other: (other != key, _role(self.after, key) != _role(self.before, other), other)
+            alike, key=lambda other: (_role(self.after, key) != _role(self.before, other), other != key, other)
         )
 
     def _stand_in(self, key: str, other: str) -> bool:
@@ -202,7 +202,7 @@ def _engines(before: KeyedFleet, after: KeyedFleet, pairing: _Pairing) -> dict[s
                 [k for k in theirs if before.signatures[k] == after.signatures[key]] if _is_local(after, key) else []
             )
             if alike:
-                found[key] = min(alike, key=lambda k: (k != key, _role(before, k) != _role(after, key)))
+                found[key] = min(alike, key=lambda k: (_role(before, k) != _role(after, key), k != key))
                 theirs.remove(found[key])
     return {key: other for key, other in found.items() if _serves(before.replicas[other], after.replicas[key])}
 

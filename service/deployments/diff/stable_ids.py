@@ -6,7 +6,8 @@ that a change elsewhere does not shift.
 - machine: `provider/offer_id/contract/4xGPU/copy`. One key per machine: a higher count adds keys.
 - replica: `model/role/4xGPU+4xGPU/digest/ordinal`: the stages in pipeline order, a digest of the keys of their
   machines, and a number for equal replicas on the same machines. Layers and engine settings are not part of it. Where
-  the model lists several precisions, `model/role/precision/4xGPU/...`.
+  the model lists several precisions, `model/role/precision/4xGPU/...`. An engine that prefills or decodes by what is
+  sent to it has `either-phase` in the place of its role: another phase is the same replica.
 - route: `model/workload`; where its answers are written, if elsewhere: `model/workload/decode`.
 - transfer: `model/workload/digest`, a digest of the keys of the two replicas.
 
@@ -30,7 +31,9 @@ from sutler.service.documents.plan import (
     ReplicaDocument,
     RouteDocument,
 )
+from sutler.solver.answer.engine_args import bends
 
+EITHER_PHASE: Final = "either-phase"
 DIGEST_DIGITS: Final = 10  # 40 bits: among 1,000 replicas of a kind two are alike in one plan of two million
 Place = tuple[int, int]
 """(index of the rental, which of its machines), as stages point at them."""
@@ -155,21 +158,24 @@ def offer_key(machine: RentalDocument | HoldingDocument) -> str:
     return f"{_joined(machine.provider, machine.offer_id, machine.contract)}/{size}"
 
 
-def _contents(plan: PlanDocument) -> dict[Place, tuple[list[tuple[Shape, int]], list[int]]]:
-    """What copies are sorted by: the stages on each machine, then, among equals, the replicas' order in the plan.
+def _contents(plan: PlanDocument) -> dict[Place, tuple[list[tuple[Shape, int]], list[str], list[int]]]:
+    """What copies are sorted by: the stages on each machine, then, among equals, their roles and the replicas' order
+    in the plan.
 
-    The second part keeps the machines of one replica together where several copies make one pipeline.
+    The roles leave as many engines as possible in their phase. The order keeps the machines of one replica together
+    where several copies make one pipeline.
     """
-    contents: dict[Place, tuple[list[tuple[Shape, int]], list[int]]] = defaultdict(lambda: ([], []))
+    contents: dict[Place, tuple[list[tuple[Shape, int]], list[str], list[int]]] = defaultdict(lambda: ([], [], []))
     for number, replica in enumerate(plan.replicas):
         shape = _shape(plan, replica)
         for position, stage in enumerate(replica.stages):
-            stages, owners = contents[stage.rental, stage.machine]
+            stages, roles, owners = contents[stage.rental, stage.machine]
             stages.append((shape, position))
+            roles.append(replica.role)
             owners.append(number)
-    for stages, owners in contents.values():
-        stages.sort()
-        owners.sort()
+    for parts in contents.values():
+        for part in parts:
+            part.sort()
     return contents
 
 
@@ -182,7 +188,9 @@ def _kind(plan: PlanDocument, replica: ReplicaDocument) -> str:
     ranks = "" if replica.data_parallel == 1 else f"*dp{replica.data_parallel}"
     has_choice = any(model.name == replica.model and model.more_precisions for model in plan.models)
     precision = [replica.precision] if has_choice and replica.precision else []
-    return f"{_joined(replica.model, replica.role, *precision)}/{stages}{ranks}"
+    takes_either = bends(replica.role, replica.engine, replica.engine_args)
+    role = EITHER_PHASE if takes_either else replica.role
+    return f"{_joined(replica.model, role, *precision)}/{stages}{ranks}"
 
 
 def _replicas(plan: PlanDocument, machine_keys: Mapping[Place, str]) -> list[KeyedReplica]:

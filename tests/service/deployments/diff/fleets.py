@@ -17,6 +17,8 @@ from sutler.service.documents.plan import (
     SolverReport,
     StageDocument,
 )
+from sutler.solver.answer.engine_args import role_args
+from sutler.solver.problem import Role
 
 LINEAGE = UUID("0b8f6a52-6d0a-4a3e-9f7b-1c2d3e4f5a6b")
 AT = datetime(2026, 11, 20, 12, 0, 20, tzinfo=UTC)
@@ -150,3 +152,26 @@ def an_infeasible_fleet() -> PlanDocument:
     nothing = ObjectiveResult(kind="max_throughput", value=None, bound=None, relative_gap=None)
     plan = a_fleet(replicas=(), status="infeasible", objective=nothing, conflicts=(conflict,))
     return plan.model_copy(update={"rentals": (), "cost_usd_per_hour": None, "throughput_rps": None})
+
+
+def on_four(roles: str, *, bend: bool = True, decoding: int = 200, revision: int = 1) -> PlanDocument:
+    """A machine of 4 GPUs for each letter: p prefills, d decodes; started for either or for the one phase."""
+    replicas = []
+    for number, letter in enumerate(roles):
+        role: Role = "prefill" if letter == "p" else "decode"
+        replica = a_replica(f"chat-{number}", On(0, number), role=role)
+        counted_on = 4 if role == "prefill" else decoding
+        args = {
+            **replica.engine_args,
+            "max_num_seqs": 256 if bend else counted_on,
+            **dict(role_args(role, bends=bend)),
+        }
+        changes = {"engine_args": args, "max_batch": counted_on, "sustained_rps": {"long-short": 1.0}}
+        replicas.append(replica.model_copy(update=changes))
+    prefill = [one.id for one in replicas if one.role == "prefill"]
+    return a_fleet(
+        a_machine("1", count=len(roles)),
+        replicas=tuple(replicas),
+        routing=(a_route({name: 1 / len(prefill) for name in prefill}),),
+        revision=revision,
+    )

@@ -9,9 +9,7 @@ from sutler.service.deployments.diff.difference import difference
 from sutler.service.deployments.diff.schema import DiffDocument
 from sutler.service.deployments.diff.stable_ids import keyed
 from sutler.service.documents.plan import KvTransferDocument, PlanDocument
-from sutler.solver.answer.engine_args import role_args
-from sutler.solver.problem import Role
-from tests.service.deployments.diff.fleets import On, a_fleet, a_machine, a_replica, a_route
+from tests.service.deployments.diff.fleets import On, a_fleet, a_machine, a_replica, a_route, on_four
 from tests.service.deployments.test_terraform import misfits, state, values
 from tests.service.export.plans import in_two_phases, plan_of
 
@@ -117,29 +115,6 @@ def test_a_plan_that_hands_over_for_the_first_time_says_where_to() -> None:
     assert back["chat/long-short/decode"] == "nothing of it is handed over any more"
 
 
-def on_four(roles: str, *, bend: bool = True, decoding: int = 200, revision: int = 1) -> PlanDocument:
-    """A machine of 4 GPUs for each letter: p prefills, d decodes; started for either or for the one phase."""
-    replicas = []
-    for number, letter in enumerate(roles):
-        role: Role = "prefill" if letter == "p" else "decode"
-        replica = a_replica(f"chat-{number}", On(0, number), role=role)
-        counted_on = 4 if role == "prefill" else decoding
-        args = {
-            **replica.engine_args,
-            "max_num_seqs": 256 if bend else counted_on,
-            **dict(role_args(role, bends=bend)),
-        }
-        changes = {"engine_args": args, "max_batch": counted_on, "sustained_rps": {"long-short": 1.0}}
-        replicas.append(replica.model_copy(update=changes))
-    prefill = [one.id for one in replicas if one.role == "prefill"]
-    return a_fleet(
-        a_machine("1", count=len(roles)),
-        replicas=tuple(replicas),
-        routing=(a_route({name: 1 / len(prefill) for name in prefill}),),
-        revision=revision,
-    )
-
-
 def test_an_engine_that_sends_and_receives_takes_the_other_phase_by_routing() -> None:
     diff = changed(on_four("ppd"), on_four("pdd", revision=2))
     [kept] = diff.keep
@@ -150,12 +125,25 @@ def test_an_engine_that_sends_and_receives_takes_the_other_phase_by_routing() ->
     assert [change.moved_fraction for change in diff.reroute] == [pytest.approx(0.5)]
 
 
+def test_to_terraform_an_engine_in_the_other_phase_is_the_same_replica() -> None:
+    before, after = values(on_four("ppd")), values(on_four("pdd", revision=2))
+    for part in ("rentals", "replicas"):
+        assert before[part].keys() == after[part].keys()
+    changed_roles = [key for key, one in after["replicas"].items() if one != before["replicas"][key]]
+    assert len(changed_roles) == 1
+    [key] = changed_roles
+    assert after["replicas"][key] == {**before["replicas"][key], "role": "decode"}
+    started = [values(on_four(roles, bend=False))["replicas"] for roles in ("ppd", "pdd")]
+    assert started[0].keys() != started[1].keys()
+
+
 def test_as_many_engines_as_can_keep_their_phase() -> None:
     """Machines of one offer are interchangeable, whichever the plan names first."""
     for before, after in (("ppd", "dpp"), ("pdpd", "ddpp")):
         [kept] = changed(on_four(before), on_four(after, revision=2)).keep
         assert "by routing" not in kept.reason
         assert (kept.restart, kept.phase) == ((), None)
+        assert values(on_four(before))["replicas"] == values(on_four(after))["replicas"]
 
 
 @pytest.mark.parametrize(("was", "becomes"), [(False, False), (False, True)])
