@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
-Group = Literal["a", "b", "c", "d", "e"]
-Build = Literal["one_site", "wide_site", "single_offers", "twelve_models"]
-Solver = Literal["exact", "binary_search", "plain"]
+Group = Literal["a", "b", "c", "d", "e", "f"]
+Build = Literal["one_site", "wide_site", "single_offers", "twelve_models", "melange"]
+Solver = Literal["exact", "binary_search", "plain", "slices"]
 Disaggregation = Literal["off", "auto"]
 
 TITLES: Final[dict[Group, str]] = {
@@ -18,12 +18,15 @@ TITLES: Final[dict[Group, str]] = {
     "c": "500 single offers, two models",
     "d": "twelve models, five networked sites and 250 single hosts, 30 s",
     "e": "prefill and decode on replicas of their own: off, and auto",
+    "f": "100 inputs of Mélange's format, by sutler and by Mélange's slices with CBC",
 }
 RELATIVE_GAP: Final = 0.001
 TIME_LIMIT_S: Final = 30.0
 LONG_TIME_LIMIT_S: Final = 60.0  # group a: shows how long the gap takes, not how good 30 s are
 COMPARISON_LIMIT_S: Final = 150.0
 QUICK_COMPARISON_LIMIT_S: Final = 20.0
+SLICES_TIME_LIMIT_S: Final = 10.0  # chosen: group f is 200 processes
+MELANGE_INPUTS: Final = 100
 ROLES_TIME_LIMIT_S: Final = 120.0
 DISAGGREGATIONS: Final[tuple[Disaggregation, ...]] = ("off", "auto")
 
@@ -70,7 +73,7 @@ class Result(TypedDict):
 
 def cases(groups: Sequence[Group], *, quick: bool) -> list[Case]:
     """The cases of some groups in the order in which they run; `quick`: a few small ones of each."""
-    known = [*_one_site(), *_comparison(quick=quick), *_single_offers(), *_twelve_models(), *_roles()]
+    known = [*_one_site(), *_comparison(quick=quick), *_single_offers(), *_twelve_models(), *_roles(), *_melange()]
     chosen = [case for case in known if case.group in groups]
     return [case for case in chosen if case.name in _QUICK] if quick else chosen
 
@@ -84,6 +87,8 @@ _QUICK: Final = (
     "500 slices, seed 0, 15 $/h",
     "12 models, 1500 $/h",
     "wide 10k, 3.125 GB/s, 120 $/h",
+    "Mélange's input 0",
+    "Mélange's input 7",
 )
 
 
@@ -164,4 +169,13 @@ def _roles() -> list[Case]:
         for network in (0.625, 3.125, 50.0)
         for budget in (30, 60, 120)
         for disaggregation in DISAGGREGATIONS
+    ]
+
+
+def _melange() -> list[Case]:
+    methods: tuple[Solver, ...] = ("exact", "slices")
+    return [
+        Case("f", f"Mélange's input {seed}", "melange", (("seed", seed),), method, SLICES_TIME_LIMIT_S)
+        for seed in range(MELANGE_INPUTS)
+        for method in methods
     ]

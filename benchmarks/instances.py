@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.melange_inputs import as_problem, drawn
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.catalog.entries import Precision
 from sutler.solver.problem import Objective, Offer, Problem, Search, ServedModel, SolveOptions, Workload
@@ -188,6 +189,11 @@ def twelve_models(*, seed: int, budget_usd_per_hour: float | None = None, rate_r
         search=Search(max_pipeline_stages=3),
         options=SolveOptions(time_limit_s=30.0),
     )
+
+
+def melange(*, seed: int) -> Problem:
+    """An input in the format of Mélange's release, as a problem of the least cost."""
+    return as_problem(drawn(seed))
 
 
 def _hosts(draw: np.random.Generator, count: int, *, slices: bool) -> list[Offer]:

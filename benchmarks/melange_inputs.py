@@ -92,21 +92,17 @@ def least_cost_by_slices(given: MelangeInput, *, limit_s: float) -> tuple[float 
     """Mélange's integer program by CBC: $/h of the best fleet found, the bound, and whether time ran out."""
     program = pywraplp.Solver.CreateSolver("CBC")
     factor, rates = given["slice_factor"], _rates_rps(given)
-    load = {name: rates / factor / np.maximum(np.ravel(info["tputs"]), 1e-12) for name, info in given["gpu_info"].items()}
-    gpus = {name: program.IntVar(0, program.infinity(), name) for name in load}
-    held = {name: program.Constraint(-program.infinity(), 0.0) for name in load}
-    for name, variable in gpus.items():
-        held[name].SetCoefficient(variable, -1.0)
-    for bucket in range(len(rates)):
-        for piece in range(factor):
-            once = program.Constraint(1.0, 1.0)
-            for name, info in given["gpu_info"].items():
-                if np.ravel(info["tputs"])[bucket] > 0:
-                    goes = program.BoolVar(f"{bucket}-{piece}-{name}")
-                    once.SetCoefficient(goes, 1.0)
-                    held[name].SetCoefficient(goes, float(load[name][bucket]))
-    for name, variable in gpus.items():
-        program.Objective().SetCoefficient(variable, given["gpu_info"][name]["cost"])
+    pieces = [program.Constraint(1.0, 1.0) for _ in range(len(rates) * factor)]
+    for name, info in given["gpu_info"].items():
+        bought, held = program.IntVar(0, program.infinity(), name), program.Constraint(-program.infinity(), 0.0)
+        program.Objective().SetCoefficient(bought, info["cost"])
+        held.SetCoefficient(bought, -1.0)
+        for number, once in enumerate(pieces):
+            rps = float(np.ravel(info["tputs"])[number // factor])
+            if rps > 0:
+                goes = program.BoolVar(f"{name}-{number}")
+                once.SetCoefficient(goes, 1.0)
+                held.SetCoefficient(goes, float(rates[number // factor]) / factor / rps)
     program.SetTimeLimit(int(1000 * limit_s))
     status = program.Solve()
     found = status in (program.OPTIMAL, program.FEASIBLE)

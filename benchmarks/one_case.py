@@ -8,12 +8,13 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from benchmarks import instances
-from benchmarks.cases import RELATIVE_GAP, Case, Result
+from benchmarks.cases import RELATIVE_GAP, Case, Result, Solver
+from benchmarks.melange_inputs import drawn, least_cost_by_slices
 from benchmarks.plain import solve_plainly
 from sutler.solver.plan import Plan
 from sutler.solver.planner import solve
@@ -48,7 +49,7 @@ def measured(case: Case) -> Result:
     import_mb = _peak_mb()
     problem: Problem = getattr(instances, case.build)(**dict(case.parameters))
     wall, cpu = time.perf_counter(), time.process_time()
-    solved = _plain(problem, case) if case.solver == "plain" else _planned(problem, case)
+    solved = _SOLVERS.get(case.solver, _planned)(problem, case)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     seconds = solved.seconds
     return Result(
@@ -76,7 +77,7 @@ def measured(case: Case) -> Result:
 
 def _planned(problem: Problem, case: Case) -> _Solved:
     """Solves by the planner, from enumeration to the verified plan."""
-    assert case.solver != "plain"
+    assert case.solver in ("exact", "binary_search")
     options = SolveOptions(
         method=case.solver,
         relative_gap=RELATIVE_GAP,
@@ -112,6 +113,25 @@ def _plain(problem: Problem, case: Case) -> _Solved:
         status="unknown" if value is None else "feasible" if answer.limit_hit else "optimal",
         limit=f"time limit of {case.time_limit_s:g} s" if answer.limit_hit else None,
     )
+
+
+def _slices(_problem: Problem, case: Case) -> _Solved:
+    cost, bound, limit_hit = least_cost_by_slices(
+        drawn(int(dict(case.parameters)["seed"])), limit_s=case.time_limit_s
+    )
+    return _Solved(
+        candidates=0,
+        value=cost,
+        bound=bound,
+        relative_gap=None if not cost else abs(bound - cost) / cost,
+        seconds={},
+        status="unknown" if cost is None else "feasible" if limit_hit else "optimal",
+        limit=f"time limit of {case.time_limit_s:g} s" if limit_hit else None,
+        cost_usd_per_hour=cost,
+    )
+
+
+_SOLVERS: Final[dict[Solver, Callable[[Problem, Case], _Solved]]] = {"plain": _plain, "slices": _slices}
 
 
 def _digest(plan: Plan) -> str:

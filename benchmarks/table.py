@@ -70,6 +70,8 @@ def _machine(machine: Machine) -> str:
 def _group(group: Group, rows: Sequence[Row]) -> str:
     own = [row for row in rows if row["group"] == group]
     header = "instance".ljust(_NAME_WIDTH) + " ".join(title.rjust(width) for title, width, _ in _COLUMNS) + "  status"
+    if group == "f":
+        return "\n".join([f"{group}. {TITLES[group]}", *_beside_slices(own)])
     lines = [f"{group}. {TITLES[group]}", header, *map(_line, own)]
     if group == "b":
         lines += _ratios(own)
@@ -146,6 +148,30 @@ def _role_ratios(rows: Sequence[Row]) -> list[str]:
     whole = [sum(pair[index]["cpu_seconds"] for pair in both.values()) for index in (0, 1)]
     middle = median(auto["cpu_seconds"] / off["cpu_seconds"] for off, auto in both.values())
     return [*lines, f"all together {whole[1] / whole[0]:.1f} x, median {middle:.1f} x"]
+
+
+def _beside_slices(rows: Sequence[Row]) -> list[str]:
+    """What both methods took and found, over all inputs: the table would have 200 lines."""
+    by_name: dict[str, dict[Solver, Result]] = {}
+    for row in rows:
+        if row["result"] is not None:
+            by_name.setdefault(row["name"], {})[row["solver"]] = row["result"]
+    pairs = [(both["exact"], both["slices"]) for both in by_name.values() if len(both) == 2]
+    if not pairs:
+        return []
+    costs = [(own["cost_usd_per_hour"], other["cost_usd_per_hour"]) for own, other in pairs]
+    dearer = sum(other is not None and (own is None or own > other * (1 + _ROUNDING)) for own, other in costs)
+    cheaper = sum(own is not None and (other is None or own < other * (1 - _ROUNDING)) for own, other in costs)
+    proven = sum(own["status"] == "optimal" for own, _ in pairs)
+    lines = [f"{len(pairs)} inputs: sutler dearer in {dearer}, cheaper in {cheaper}; proven to 0.1 % in {proven}"]
+    for index, name in enumerate(("sutler", "slices")):
+        cpu = sorted(pair[index]["cpu_seconds"] for pair in pairs)
+        stopped = sum(pair[index]["limit"] is not None for pair in pairs)
+        lines.append(
+            f"{name}: CPU s median {median(cpu):.3f}, the 90th {cpu[len(cpu) * 9 // 10]:.2f}, slowest {cpu[-1]:.2f}; "
+            f"stopped by its time limit {stopped} times"
+        )
+    return lines
 
 
 def _median(results: Sequence[Result]) -> str:

@@ -39,6 +39,7 @@ MOST_BYTES, MOST_SOCKETS = 65_536, 4  # of a request; it names a function and fe
 ANSWER_S: Final = 40.0  # chosen: in which a busy machine loads all modules several times
 UNKNOWN_STATUS: Final = -1  # of a process whose fork server has died
 OBJECTS_BEFORE_GARBAGE_IS_SOUGHT: Final = 5_000  # 700 by default: a tenth of a start was spent on it
+LOADED_WHEN_USED: Final = ("scipy.linalg", "scipy.optimize", "scipy.special")  # by SciPy: once, not in every fork
 NOT_YET: Final = (signal.SIGTERM,)  # the server ends with those that ask; to a fork it comes once that is one
 NUMBER: Final = struct.Struct(">q")
 
@@ -231,7 +232,8 @@ class _Server:
     def _fork_as(self, request: Request, control: socket.socket, sockets: Sequence[socket.socket]) -> None:
         if sys.platform != "darwin":  # whose frameworks do not survive a fork: there each process loads its own
             with suppress(Exception):  # the process finds out itself, and says so
-                import_module(request.needs)
+                for module in (*LOADED_WHEN_USED, request.needs):
+                    import_module(module)
         gc.freeze()  # a search for garbage writes to what is shared, which copies it
         pid = os.fork()
         if pid == 0:

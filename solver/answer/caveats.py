@@ -96,6 +96,8 @@ def _unused_roles(problem: Problem) -> Iterator[str]:
 
 def _machines_apart(problem: Problem) -> Iterator[str]:
     """Where more machines could hand over inside themselves than were considered."""
+    if problem.search.disaggregation == "off":
+        return
     able = machines_able(problem, *group_offers(problem))
     if able > MOST_MACHINES:
         yield (

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy
 
 from sutler.solver.arrays import FloatArray
 
@@ -137,8 +137,9 @@ def restored(
     share: float = 1.0,
 ) -> Corrections:
     """Adds what can be derived from the rest."""
-    factor = cho_factor(covariance(correlation, points) + np.diag(noise**2))
-    weights, inverse = cho_solve(factor, errors), cho_solve(factor, np.eye(len(points)))
+    linalg = scipy.linalg
+    factor = linalg.cho_factor(covariance(correlation, points) + np.diag(noise**2))
+    weights, inverse = linalg.cho_solve(factor, errors), linalg.cho_solve(factor, np.eye(len(points)))
     return Corrections(correlation, engine, points, errors, noise, weights, inverse, runs, least_band, share)
 
 

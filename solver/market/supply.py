@@ -172,7 +172,9 @@ def _own_class(problem: Problem, machine: Machine, pool: int) -> OfferClass:
 def _without_machines(problem: Problem, apart: Iterable[Machine]) -> Problem:
     """The market without machines that are pools of their own; the slices of divisible ones are tied to them."""
     taken = Counter(index for index, _ in apart if not problem.offers[index].divisible)
-    offers = (replace(one, available=one.available - taken[i]) for i, one in enumerate(problem.offers))
+    offers = list(problem.offers)
+    for index, count in taken.items():
+        offers[index] = replace(offers[index], available=offers[index].available - count)
     return replace(problem, offers=tuple(offers))
 
 

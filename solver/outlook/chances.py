@@ -6,7 +6,7 @@ from math import exp, expm1, inf, log, prod
 from typing import Final
 
 import numpy as np
-from scipy.special import gammaincinv
+import scipy
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.outlook.cells import Estimates
@@ -143,7 +143,7 @@ def _or_back(stays: Chance, hours: float, returns_per_hour: float) -> Chance:
 
 
 def _quantile(rate: Rate, q: float) -> float:
-    return float(gammaincinv(rate.shape, q) / rate.hours)
+    return float(scipy.special.gammaincinv(rate.shape, q) / rate.hours)
 
 
 def _expected_h(pieces: Sequence[tuple[Rate, float]], then_per_hour: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.outlook.lives import Lives, Slot
@@ -171,5 +171,6 @@ def _weight(others: FloatArray, rates: FloatArray, d: FloatArray, e: FloatArray)
 
 def log_probability(shape: FloatArray, hours: FloatArray, d: FloatArray, e: FloatArray) -> FloatArray:
     """Log density of `d` deaths at their instants in `e` hours, where the rate is known as (shape, hours)."""
+    gammaln = scipy.special.gammaln
     found: FloatArray = gammaln(shape + d) - gammaln(shape) + shape * np.log(hours) - (shape + d) * np.log(hours + e)
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from scipy.special import gammaincinv
+import scipy
 
 from sutler.solver.outlook.chances import SURE
 from sutler.solver.outlook.hazards import PRIOR, Key, Nest, Rate
@@ -91,5 +91,5 @@ def _size(incidents: Sequence[int], kinds: Sequence[Rented]) -> float:
 
 def _learnt(contract: str, key: tuple[str, ...], rate: Rate, losses: float, hours: float) -> LearntRate:
     provider, gpu = (*key, None, None)[:2]
-    low, high = (float(gammaincinv(rate.shape, each)) / rate.hours for each in SURE)
+    low, high = (float(scipy.special.gammaincinv(rate.shape, each)) / rate.hours for each in SURE)
     return LearntRate(contract, provider, gpu, rate.per_hour, low, high, round(losses), hours)

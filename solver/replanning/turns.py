@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy
 
 from sutler.solver.problem import Role
 
@@ -93,7 +93,9 @@ def _most_carried(load_rps: Mapping[str, float], engines: Sequence[tuple[Engine,
     room = [count * one.most_load_fraction for one, count in engines]
     most = np.array([*np.zeros(2 * len(rows)), *room])
     bounds = [(0.0, 1.0), *[(0.0, None)] * len(serves)]
-    solved = linprog([-1.0, *np.zeros(len(serves))], A_ub=upper, b_ub=most, bounds=bounds, method="highs")
+    solved = scipy.optimize.linprog(
+        [-1.0, *np.zeros(len(serves))], A_ub=upper, b_ub=most, bounds=bounds, method="highs"
+    )
     return float(min(1.0, solved.x[0])) if solved.status == 0 else 0.0
 
 

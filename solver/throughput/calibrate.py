@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
 import numpy as np
-from scipy.optimize import least_squares
+import scipy
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.factors import Calibration, EngineFactors, Factors, GpuClass, Kernels
@@ -121,7 +121,7 @@ def fitted(
     def strains(moves: FloatArray) -> FloatArray:
         return np.asarray(np.where(may_vanish & (moves < 0.0), np.expm1(moves), moves) / spread)
 
-    solution = least_squares(
+    solution = scipy.optimize.least_squares(
         lambda moves: np.concatenate([errors(moved(prior, chosen, moves)), strains(moves)]),
         np.zeros(len(chosen)),
         loss="soft_l1",

@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.calibration.factors import EngineFactors, Factors
@@ -184,7 +184,7 @@ def waiting_probability(free: FloatArray, deviation: FloatArray, load: FloatArra
     z = free / deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.exp(-(z**2) / 2) / (deviation * np.sqrt(2 * np.pi) * np.maximum(1.0 - load, 0.0))
-        found = np.fmin(above / (ndtr(z) + above), 1.0)  # 1 where there is no number
+        found = np.fmin(above / (scipy.special.ndtr(z) + above), 1.0)  # 1 where there is no number
     return np.where(load >= 1 - 1e-9, 1.0, found)
 
 

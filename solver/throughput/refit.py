@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from scipy.linalg import solve_triangular
+import scipy
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.corrections import covariance, krige
@@ -195,7 +195,7 @@ def _fitted(
         found = predict(groups, calibration)
         rates = np.clip(_log_errors(runs, found, "req_per_s"), -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
         layers = np.log(predict_layers(layer_runs, calibration)) - layers_seen
-        return np.concatenate([solve_triangular(whiten, rates, lower=True), layers * layer_weight])
+        return np.concatenate([scipy.linalg.solve_triangular(whiten, rates, lower=True), layers * layer_weight])
 
     engines = () if engine == REFERENCE_ENGINE or not runs else (engine,)
     rates = (one for one in parameters(start, runs, layer_runs, engines) if "first_token" not in one.name)

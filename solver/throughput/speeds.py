@@ -76,8 +76,9 @@ def stage_speeds(
 
     GPUs that cannot run the precision get a placeholder of 1 TFLOPS and 1 GB/s; the caller drops them.
     """
-    each = [_gpu_speeds(one, precision, calibration, engine) for one in gpus]
-    column = {name: np.array([speeds[name] for speeds in each])[gpu] for name in each[0]} if each else {}
+    used, kind = np.unique(gpu, return_inverse=True)  # of all that are for rent, a fleet has few
+    each = [_gpu_speeds(gpus[index], precision, calibration, engine) for index in used.tolist()]
+    column = {name: np.array([speeds[name] for speeds in each])[kind] for name in each[0]} if each else {}
     factors = calibration.factors
     fast = intra_gb_per_s >= calibration.priors.fast_link_gb_per_s
     latency = np.where(fast, factors.allreduce_latency_s, factors.pcie_allreduce_latency_s)

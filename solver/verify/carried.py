@@ -1,10 +1,9 @@
-"""The most that replicas carry between them, by a program of its own."""
+"""The most that replicas carry between them, by a program of its own and another solver than plans are made with."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-import numpy as np
-from scipy.optimize import linprog
+from ortools.linear_solver import pywraplp
 
 from sutler.solver.throughput import max_load_fraction
 from sutler.solver.verify.view import PlanView
@@ -24,18 +23,18 @@ def most_carried(
     """
     replicas = (replica for replica in view.plan.replicas if replica.id not in without)
     alike = Counter((replica.model, tuple(rates[replica.id].items())) for replica in replicas)
-    columns = [(k, model, name, rps) for k, (model, own) in enumerate(alike) for name, rps in own if rps > 0]
-    rows = {key: row for row, key in enumerate(demand)}
-    serves, works = np.zeros((len(rows), 1 + len(columns))), np.zeros((len(alike), 1 + len(columns)))
-    serves[:, 0] = [-requests for requests in demand.values()]
-    for column, (kind, model, name, rps) in enumerate(columns, start=1):
-        serves[rows[model, name], column] = rps
-        works[kind, column] = 1.0
-    if not columns or not all(serves[row, 1:].any() for row in range(len(rows))):
-        return 0.0
-    room = [count * max_load_fraction(view.problem, view.models[model]) for (model, _), count in alike.items()]
-    scale = max(demand.values())
-    objective = np.zeros(1 + len(columns))
-    objective[0] = -1.0
-    solved = linprog(objective, A_ub=works, b_ub=room, A_eq=serves / scale, b_eq=np.zeros(len(rows)), method="highs")
-    return float(solved.x[0]) if solved.status == 0 else 0.0
+    program, scale = pywraplp.Solver.CreateSolver("GLOP"), max(demand.values())
+    multiple = program.NumVar(0.0, program.infinity(), "")
+    served = {key: program.Constraint(0.0, 0.0) for key in demand}
+    for key, requests in demand.items():
+        served[key].SetCoefficient(multiple, -requests / scale)
+    for (model, own), count in alike.items():
+        works = program.Constraint(0.0, count * max_load_fraction(view.problem, view.models[model]))
+        for workload, rps in own:
+            if rps > 0:
+                share = program.NumVar(0.0, program.infinity(), "")
+                works.SetCoefficient(share, 1.0)
+                served[model, workload].SetCoefficient(share, rps / scale)
+    program.Objective().SetCoefficient(multiple, 1.0)
+    program.Objective().SetMaximization()
+    return float(multiple.solution_value()) if program.Solve() == program.OPTIMAL else 0.0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.engine import accuracy, deployment, scheduling, serving
-from tests.engine.beside import LENGTHS, VERSION, clocked
+from tests.engine.beside import DTYPE, LENGTHS, VERSION, clocked
 
 WITHIN: Final = 0.2
 WIDEST: Final = 2.0  # chosen: equal runs on a busy machine were up to 1.5 apart
@@ -167,14 +167,14 @@ def _beside(value: float, span: list[float]) -> str:
 def main() -> int:
     """0 where all parts went well."""
     parser = argparse.ArgumentParser(prog="python -m tests.engine.check", description=__doc__.partition("\n")[0])
-    parser.add_argument("--requests", type=int, default=60, help="of each run with random arrivals (default: 60)")
+    parser.add_argument("--requests", type=int, default=40, help="of each run with random arrivals (default: 40)")
     parser.add_argument("--write", type=Path, help="keep what is printed in this file")
     options = parser.parse_args()
     report = Report()
+    begun_s = time.monotonic()
     report.say(f"# sutler beside vLLM {VERSION} on CPUs\n")
-    report.say(
-        f"{time.strftime('%F')}, {os.cpu_count()} cores ({_processor()}), load {os.getloadavg()[0]:.0f} at the start."
-    )
+    machine = f"{os.cpu_count()} cores ({_processor()}, {DTYPE})"
+    report.say(f"{time.strftime('%F')}, {machine}, load {os.getloadavg()[0]:.0f} at the start.")
     with tempfile.TemporaryDirectory(prefix="sutler-engine-") as name, ThreadPoolExecutor(1) as pool:
         folder, model = Path(name), Path("build/engine-model").resolve()
         found = None
@@ -203,6 +203,7 @@ def main() -> int:
         with report.part("A deployment, beside the last parts"):
             for holds, what in deploying.result():
                 report.expect(holds, what)
+    report.say(f"\nIn all {(time.monotonic() - begun_s) / 60:.1f} minutes.")
     for one in report.failed:
         report.say(f"failed: {one}")
     if options.write:

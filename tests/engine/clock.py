@@ -1,4 +1,4 @@
-"""Serves requests with vLLM's own engine, on a clock of CPU seconds: `build/engine/bin/python clock.py MODEL`.
+"""Serves requests with vLLM's own engine, on a clock of CPU seconds: `build/engine/bin/python clock.py MODEL DTYPE`.
 
 Reads one job a line from standard input and answers each with a line, both JSON:
 
@@ -65,13 +65,14 @@ def write_model(folder: Path) -> None:
 class Clocked:
     """vLLM's engine in this process; `now_s`: CPU seconds of all its steps, and what was waited for arrivals."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, dtype: str) -> None:
         from vllm.engine.arg_utils import EngineArgs  # type: ignore[import-not-found, unused-ignore]
         from vllm.v1.engine.llm_engine import LLMEngine  # type: ignore[import-not-found, unused-ignore]
 
         arguments = EngineArgs(
             model=str(model),
             load_format="dummy",
+            dtype=dtype,
             enforce_eager=True,
             max_num_seqs=256,
             max_num_batched_tokens=2048,
@@ -131,12 +132,12 @@ class Clocked:
         return {"sent_s": sent, "first_s": first, "last_s": last, "seconds": self.now_s, "steps": self.steps}
 
 
-def main(model: Path) -> int:
+def main(model: Path, dtype: str) -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is not an answer
     if not (model / "config.json").exists():
         write_model(model)
-    clocked = Clocked(model)
+    clocked = Clocked(model, dtype)
     answers.write(json.dumps({"ready_s": time.process_time()}) + "\n")
     for line in sys.stdin:
         job = json.loads(line)
@@ -145,4 +146,4 @@ def main(model: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -28,6 +28,7 @@ _SETTINGS: Final = {
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the only worker is in the engine's process: a start takes 42 s for 60
     "VLLM_NO_USAGE_STATS": "1",
 }
 

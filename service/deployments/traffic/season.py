@@ -12,7 +12,7 @@ from math import ceil, sqrt
 from typing import Final
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from sutler.solver.arrays import FloatArray
 
@@ -63,7 +63,7 @@ def _growths(logs: FloatArray, quantile: float) -> Iterator[float]:
     rest = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
     freedom = (days - 1) * (quarters - 1)
     spread = sqrt(float((rest**2).sum()) / freedom * (1 + 1 / LEVEL) / days)
-    least = float(-stdtrit(freedom, CHANCE)) * spread
+    least = float(-scipy.special.stdtrit(freedom, CHANCE)) * spread
     for coming in range(LEVEL, quarters):
         grown = logs[:, coming] - logs[:, :LEVEL].mean(axis=1)
         if grown.mean() > least:

@@ -13,7 +13,7 @@ from math import exp, sqrt
 from typing import Final
 
 import numpy as np
-from scipy.special import ndtri, xlogy
+import scipy
 
 from sutler.solver.arrays import FloatArray
 
@@ -44,7 +44,7 @@ class Trend:
     def rps(self, ahead_s: float, quantile: float) -> float:
         """What the rate does not exceed then, with that probability, if the climb goes on."""
         variance = self.variance + 2 * ahead_s * self.covariance + ahead_s**2 * self.variance_per_s
-        spread = float(ndtri(quantile)) * sqrt(max(0.0, variance))
+        spread = float(scipy.special.ndtri(quantile)) * sqrt(max(0.0, variance))
         return exp(self.log_rps + self.per_s * ahead_s + spread)
 
 
@@ -104,7 +104,7 @@ def _has_ended(counts: FloatArray, mean: FloatArray) -> bool:
 
 
 def _deviance(counts: FloatArray, mean: FloatArray) -> float:
-    return float(2 * (xlogy(counts, counts / mean) - (counts - mean)).sum())
+    return float(2 * (scipy.special.xlogy(counts, counts / mean) - (counts - mean)).sum())
 
 
 def _deviance_of_a_step(counts: FloatArray, covered_s: FloatArray) -> float:
