@@ -76,7 +76,7 @@ def stage_speeds(
 
     GPUs that cannot run the precision get a placeholder of 1 TFLOPS and 1 GB/s; the caller drops them.
     """
-    used, kind = np.unique(gpu, return_inverse=True)  # of all that are for rent, a fleet has few
+    used, kind = np.unique(gpu, return_inverse=True) if len(gpu) else (np.arange(len(gpus)), gpu)
     each = [_gpu_speeds(gpus[index], precision, calibration, engine) for index in used.tolist()]
     column = {name: np.array([speeds[name] for speeds in each])[kind] for name in each[0]} if each else {}
     factors = calibration.factors
