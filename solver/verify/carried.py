@@ -1,9 +1,10 @@
-"""The most that replicas carry between them, by a program of its own and another solver than plans are made with."""
+"""The most that replicas carry between them, by a program of its own."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from math import inf
 
-from ortools.linear_solver import pywraplp
+import highspy
 
 from sutler.solver.throughput import max_load_fraction
 from sutler.solver.verify.view import PlanView
@@ -23,18 +24,29 @@ def most_carried(
     """
     replicas = (replica for replica in view.plan.replicas if replica.id not in without)
     alike = Counter((replica.model, tuple(rates[replica.id].items())) for replica in replicas)
-    program, scale = pywraplp.Solver.CreateSolver("GLOP"), max(demand.values())
-    multiple = program.NumVar(0.0, program.infinity(), "")
-    served = {key: program.Constraint(0.0, 0.0) for key in demand}
-    for key, requests in demand.items():
-        served[key].SetCoefficient(multiple, -requests / scale)
-    for (model, own), count in alike.items():
-        works = program.Constraint(0.0, count * max_load_fraction(view.problem, view.models[model]))
-        for workload, rps in own:
-            if rps > 0:
-                share = program.NumVar(0.0, program.infinity(), "")
-                works.SetCoefficient(share, 1.0)
-                served[model, workload].SetCoefficient(share, rps / scale)
-    program.Objective().SetCoefficient(multiple, 1.0)
-    program.Objective().SetMaximization()
-    return float(multiple.solution_value()) if program.Solve() == program.OPTIMAL else 0.0
+    columns = [(k, model, name, rps) for k, (model, own) in enumerate(alike) for name, rps in own if rps > 0]
+    rows = {key: row for row, key in enumerate(demand)}
+    room = [count * max_load_fraction(view.problem, view.models[model]) for (model, _), count in alike.items()]
+    if rows.keys() - {(model, name) for _, model, name, _ in columns}:
+        return 0.0
+    # Column 0 is the multiple, the others are replicas of a kind that a workload takes; rows: demands, then kinds.
+    scale, count = max(demand.values()), len(rows)
+    program = highspy.HighsLp()
+    program.num_row_, program.num_col_ = count + len(room), 1 + len(columns)
+    program.col_cost_ = [-1.0, *[0.0] * len(columns)]
+    program.col_lower_, program.col_upper_ = [0.0] * program.num_col_, [inf] * program.num_col_
+    program.row_lower_, program.row_upper_ = [0.0] * count + [-inf] * len(room), [0.0] * count + room
+    matrix = program.a_matrix_
+    matrix.num_row_, matrix.num_col_ = program.num_row_, program.num_col_
+    matrix.start_ = [0, *range(count, count + 2 * len(columns) + 1, 2)]
+    matrix.index_ = [*range(count), *(at for k, model, name, _ in columns for at in (rows[model, name], count + k))]
+    matrix.value_ = [
+        *(-rps / scale for rps in demand.values()),
+        *(v for *_, rps in columns for v in (rps / scale, 1.0)),
+    ]
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.passModel(program)
+    solver.run()
+    solved = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return float(solver.getSolution().col_value[0]) if solved else 0.0
