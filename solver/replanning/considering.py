@@ -32,6 +32,7 @@ from sutler.solver.problem import Problem
 from sutler.solver.progress import Clock, Progress
 from sutler.solver.replanning.proof import bounded
 from sutler.solver.replanning.standing import (
+    StandingCandidates,
     StandingDeployment,
     StandingFleet,
     capacity_rps,
@@ -180,8 +181,12 @@ class _Run:
 
     def considered(self) -> Considered:
         standing = self.consideration.standing
-        running = standing_fleet(self.problem, standing, standing_candidates(self.problem, standing))
-        steady = self._steady(self.problem)
+        found = standing_candidates(self.problem, standing)
+        running = standing_fleet(self.problem, standing, found)
+        within = within_search(self.problem, standing)
+        if len(within.replicas) < len(standing.replicas):
+            found = standing_candidates(self.problem, within)
+        steady = self._steady_of(self.problem, found)
         if steady is None:
             self._add_standing(running)
             return self._ended(float("-inf"), searched=True, conflicts=self._conflicts())
@@ -320,6 +325,9 @@ class _Run:
 
     def _steady(self, problem: Problem) -> SteadyProblem | None:
         found = standing_candidates(problem, within_search(problem, self.consideration.standing))
+        return self._steady_of(problem, found)
+
+    def _steady_of(self, problem: Problem, found: StandingCandidates) -> SteadyProblem | None:
         return steady_problem(problem, found, self.switching, usd_per_watt=self._usd_per_watt())
 
     def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> float:
