@@ -61,22 +61,17 @@ def drawn(seed: int) -> MelangeInput:
 
 def as_problem(given: MelangeInput) -> Problem:
     """The same question to sutler: the least $/h, of each type as many as one wants, no headroom."""
-    rates = _rates_rps(given)
-    names = [f"{row}-{column}" for row, column in np.ndindex(np.shape(given["workload_distribution"]))]
-    tokens = [
-        (_SMALLEST_TOKENS * 2.0**row, _SMALLEST_TOKENS * 2.0**column)
-        for row, column in np.ndindex(np.shape(given["workload_distribution"]))
-    ]
+    rates, buckets = _rates_rps(given), np.ndindex(np.shape(given["workload_distribution"]))
     workloads = tuple(
-        Workload(name, inputs, outputs, rate)
-        for name, (inputs, outputs), rate in zip(names, tokens, rates.tolist(), strict=True)
+        Workload(f"{row}-{column}", _SMALLEST_TOKENS * 2.0**row, _SMALLEST_TOKENS * 2.0**column, rate)
+        for (row, column), rate in zip(buckets, rates.tolist(), strict=True)
     )
     offers, measured = [], []
     for name, info in given["gpu_info"].items():
         tputs = np.ravel(info["tputs"])
         most = int(np.ceil((rates[tputs > 0] / tputs[tputs > 0]).sum()))
         offers.append(Offer("cloud", name, name, 1, most, info["cost"]))
-        served = {bucket: rps for bucket, rps in zip(names, tputs.tolist(), strict=True) if rps > 0}
+        served = {one.name: rps for one, rps in zip(workloads, tputs.tolist(), strict=True) if rps > 0}
         measured.append(MeasuredRate(_MODEL, (MeasuredStage(name, 1),), served))
     return Problem(
         objective=Objective("min_cost", headroom_fraction=0.0),

@@ -103,31 +103,27 @@ def _planned(problem: Problem, case: Case) -> _Solved:
 def _plain(problem: Problem, case: Case) -> _Solved:
     problem = replace(problem, options=SolveOptions(relative_gap=RELATIVE_GAP))
     answer = solve_plainly(problem, solve_limit_s=case.time_limit_s)
-    value, bound = answer.value_rps, answer.bound_rps
-    return _Solved(
-        candidates=answer.candidates,
-        value=value,
-        bound=bound,
-        relative_gap=None if not value else abs(bound - value) / value,
-        seconds={"candidates": answer.polytope_seconds, "solve": answer.solve_seconds},
-        status="unknown" if value is None else "feasible" if answer.limit_hit else "optimal",
-        limit=f"time limit of {case.time_limit_s:g} s" if answer.limit_hit else None,
-    )
+    seconds = {"candidates": answer.polytope_seconds, "solve": answer.solve_seconds}
+    solved = _by_one_program(answer.value_rps, answer.bound_rps, answer.limit_hit, case)
+    return replace(solved, candidates=answer.candidates, seconds=seconds)
 
 
 def _slices(_problem: Problem, case: Case) -> _Solved:
-    cost, bound, limit_hit = least_cost_by_slices(
-        drawn(int(dict(case.parameters)["seed"])), limit_s=case.time_limit_s
-    )
+    given = drawn(int(dict(case.parameters)["seed"]))
+    cost, bound, limit_hit = least_cost_by_slices(given, limit_s=case.time_limit_s)
+    return replace(_by_one_program(cost, bound, limit_hit, case), cost_usd_per_hour=cost)
+
+
+def _by_one_program(value: float | None, bound: float, limit_hit: bool, case: Case) -> _Solved:
+    """What a solver of integer programs says."""
     return _Solved(
         candidates=0,
-        value=cost,
+        value=value,
         bound=bound,
-        relative_gap=None if not cost else abs(bound - cost) / cost,
+        relative_gap=None if not value else abs(bound - value) / value,
         seconds={},
-        status="unknown" if cost is None else "feasible" if limit_hit else "optimal",
+        status="unknown" if value is None else "feasible" if limit_hit else "optimal",
         limit=f"time limit of {case.time_limit_s:g} s" if limit_hit else None,
-        cost_usd_per_hour=cost,
     )
 
 

@@ -9,7 +9,7 @@ from sutler.solver.answer.engine_args import checkpoint_of
 from sutler.solver.candidates.engines import can_run
 from sutler.solver.candidates.enumerate import power_cap_fractions
 from sutler.solver.market.machines import MOST_MACHINES, machines_able
-from sutler.solver.market.pools import PIECE_SIZES, disk_needed_gb, group_offers
+from sutler.solver.market.pools import PIECE_SIZES, Pool, disk_needed_gb, group_offers
 from sutler.solver.plan import Rental, Replica
 from sutler.solver.problem import LatencyMetric, Problem
 
@@ -19,14 +19,15 @@ PLAUSIBLE_S: Final[Mapping[LatencyMetric, float]] = {"tpot": 1.0, "ttft": 300.0,
 
 def caveats(problem: Problem, rentals: Sequence[Rental], replicas: Sequence[Replica]) -> tuple[str, ...]:
     """Sentences for `Plan.warnings`, each with what to do."""
+    pools, pool_of_offer = group_offers(problem)
     return (
         *_implausible_limits(problem),
         *_at_low_ends(problem),
         *_odd_machines(problem),
         *_odd_measurements(problem),
-        *_small_disks(problem),
+        *_small_disks(problem, [pools[pool] for pool in pool_of_offer]),
         *_unused_roles(problem),
-        *_machines_apart(problem),
+        *_machines_apart(machines_able(problem, pools, pool_of_offer)),
         *_unused_caps(problem),
         *_idle_gpus_to_cap(problem, rentals, replicas),
         *_checkpoints(problem, replicas),
@@ -72,10 +73,9 @@ def _odd_measurements(problem: Problem) -> Iterator[str]:
             yield f"the measured replica of {row.model} on {gpus} x {row.stages[0].gpu} {takes} in a machine of more"
 
 
-def _small_disks(problem: Problem) -> Iterator[str]:
-    """Where a checkpoint per piece is counted although pieces might share one."""
-    pools, pool_of_offer = group_offers(problem)
-    small = sum(isfinite(pools[pool].disk_gb_per_gpu) for pool in pool_of_offer)
+def _small_disks(problem: Problem, pools: Sequence[Pool]) -> Iterator[str]:
+    """Where a checkpoint per piece is counted although pieces might share one; `pools`: of the offers."""
+    small = sum(isfinite(pool.disk_gb_per_gpu) for pool in pools)
     if small:
         whole = sum(not offer.divisible for offer in problem.offers)
         remedy = f" (from {sum(disk_needed_gb(problem)):.0f} GB on whole machines share them)" if whole else ""
@@ -94,11 +94,8 @@ def _unused_roles(problem: Problem) -> Iterator[str]:
         )
 
 
-def _machines_apart(problem: Problem) -> Iterator[str]:
-    """Where more machines could hand over inside themselves than were considered."""
-    if problem.search.disaggregation == "off":
-        return
-    able = machines_able(problem, *group_offers(problem))
+def _machines_apart(able: int) -> Iterator[str]:
+    """Where more machines, `able`, could hand over inside themselves than were considered."""
     if able > MOST_MACHINES:
         yield (
             f"of {able} machines for rent without a network, prefill and decode replicas were considered on "

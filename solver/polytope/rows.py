@@ -170,10 +170,11 @@ class Polytope:
         model, workload = self.model_and_workload[:, rows]
         rate = self.rate[candidate]
         found = rate[:, workload].T
-        part = self.mixed.toarray().reshape(-1, rate.shape[1], len(self.demands))[model, :, rows] > 0
-        part[np.arange(len(rows)), workload] = False
-        for column in np.flatnonzero(part.any(axis=0)):
-            found = np.maximum(found, rate[:, column] * part[:, column, None])
+        model_of_mix, mixes = np.nonzero(self.members > 1)
+        for of_model, column in zip(model_of_mix.tolist(), mixes.tolist(), strict=True):
+            first, last = self.mixed.indptr[of_model * rate.shape[1] + column :][:2]
+            part = np.isin(rows, self.mixed.indices[first:last])
+            found[part] = np.maximum(found[part], rate[:, column])
         return np.where(self.candidates.model[candidate] == model[:, None], found, 0.0)
 
     @property

@@ -183,10 +183,7 @@ class _Run:
         standing = self.consideration.standing
         found = standing_candidates(self.problem, standing)
         running = standing_fleet(self.problem, standing, found)
-        within = within_search(self.problem, standing)
-        if len(within.replicas) < len(standing.replicas):
-            found = standing_candidates(self.problem, within)
-        steady = self._steady_of(self.problem, found)
+        steady = self._steady(self.problem, found)
         if steady is None:
             self._add_standing(running)
             return self._ended(float("-inf"), searched=True, conflicts=self._conflicts())
@@ -323,11 +320,12 @@ class _Run:
             raise PlanViolationError(violations)
         return self._option(kind, found, plan, change_of(self.problem, standing, plan, self.switching))
 
-    def _steady(self, problem: Problem) -> SteadyProblem | None:
-        found = standing_candidates(problem, within_search(problem, self.consideration.standing))
-        return self._steady_of(problem, found)
-
-    def _steady_of(self, problem: Problem, found: StandingCandidates) -> SteadyProblem | None:
+    def _steady(self, problem: Problem, found: StandingCandidates | None = None) -> SteadyProblem | None:
+        """`found`: all that stands, where it is rated for the problem already."""
+        standing = self.consideration.standing
+        within = within_search(problem, standing)
+        if found is None or len(within.replicas) < len(standing.replicas):
+            found = standing_candidates(problem, within)
         return steady_problem(problem, found, self.switching, usd_per_watt=self._usd_per_watt())
 
     def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> float:

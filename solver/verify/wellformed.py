@@ -7,7 +7,6 @@ import math
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
-from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from sutler.solver import plan as plan_module
@@ -38,7 +37,6 @@ def _entry_faults(entry: Any) -> _Faults:
     return faults
 
 
-@cache
 def _check_of(hint: Any, name: str) -> _Check:
     if get_origin(hint) is tuple:
         return _check_of_tuple(get_args(hint), name)
@@ -93,8 +91,7 @@ def _test_of(hint: Any) -> Callable[[Any], bool]:
         return lambda value: any(test(value) for test in tests)
     if get_origin(hint) is Literal:
         choices = get_args(hint)
-        kinds = {type(choice) for choice in choices}
-        return lambda value: type(value) in kinds and any(value == c and type(value) is type(c) for c in choices)
+        return lambda value: any(value == choice and type(value) is type(choice) for choice in choices)
     if hint is float:
         return lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
