@@ -18,7 +18,7 @@ TITLES: Final[dict[Group, str]] = {
     "c": "500 single offers, two models",
     "d": "twelve models, five networked sites and 250 single hosts, 30 s",
     "e": "prefill and decode on replicas of their own: off, and auto",
-    "f": "100 inputs of Mélange's format, by sutler and by Mélange's slices with CBC",
+    "f": "inputs of Mélange's format, by sutler and by Mélange's slices with CBC",
 }
 RELATIVE_GAP: Final = 0.001
 TIME_LIMIT_S: Final = 30.0
