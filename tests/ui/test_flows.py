@@ -170,7 +170,7 @@ def test_a_report_has_what_is_saved_worked_out_by_itself_once(chromium: Any, sce
         tab.page.on("request", lambda request: posted.append(request.url) if request.method == "POST" else None)
         report = "/ui/report/code?revision=1"  # nobody else opens it
         tab.open(report)
-        tab.page.wait_for_selector(f"text={SAVED}", timeout=120_000)
+        tab.page.wait_for_selector(f"text={SAVED}")
         assert len(posted) == 1
         tab.open(report)
         tab.page.wait_for_selector(f"text={SAVED}")

@@ -67,7 +67,7 @@ def picture_of(browser: Any, url: str, name: str) -> bytes:
     with a_tab(browser, url) as tab:
         tab.open(path)
         if name == "report":
-            tab.page.wait_for_selector(f"text={SAVED}", timeout=120_000)
+            tab.page.wait_for_selector(f"text={SAVED}")
         tab.page.evaluate(SETTLED)
         found: bytes = tab.page.locator(selector).screenshot()
     return found
