@@ -25,7 +25,7 @@ SETUP_PATIENCE_S: Final = 600.0
 
 
 def deployment(number: int, of: int) -> dict[str, Any]:
-    """Small, and each a problem of its own."""
+    """Small, and each a problem of its own; of every second, a look has to say what a change would bring."""
     rate_rps = LEAST_RPS + (MOST_RPS - LEAST_RPS) * number / of
     workloads = [
         {"name": name, "input_tokens": inputs, "output_tokens": outputs, "rate_rps": rate_rps * share}
@@ -42,7 +42,8 @@ def deployment(number: int, of: int) -> dict[str, Any]:
         "models": [model],
         "market": {"filter": {"min_reliability_fraction": 0.9}},
     }
-    return {"name": f"chat-{number}", "problem": problem}
+    policy = {"cooldown_s": 0.0} if number % 2 else {}
+    return {"name": f"chat-{number}", "problem": problem, "policy": policy}
 
 
 def set_up(service: Service, deployments: int, tell: Tell) -> tuple[int, int]:

@@ -5,10 +5,19 @@ standing.py      the running fleet as an allocation of the polytope: what it car
 switching.py     what a change costs: machines that start and stop, engines that start anew
 steady.py        the best fleet when every change is charged, and the best step to it
 steps.py         how much one plan may change at once
+lasting.py       what any fleet costs at least on later markets
 considering.py   the front door: the options, least disruptive first
 """
 
-from sutler.solver.replanning.considering import Consideration, Considered, OptionKind, ReplanOption, consider
+from sutler.solver.replanning.considering import (
+    Consideration,
+    Considered,
+    Kept,
+    OptionKind,
+    ReplanOption,
+    consider,
+    kept_again,
+)
 from sutler.solver.replanning.holding import Holding, HoldingKey, held_offer, holding_key, holdings_of, standing_of
 from sutler.solver.replanning.proof import proven_by
 from sutler.solver.replanning.standing import StandingDeployment
@@ -21,6 +30,7 @@ __all__ = [
     "FleetChange",
     "Holding",
     "HoldingKey",
+    "Kept",
     "OptionKind",
     "ReplanOption",
     "StandingDeployment",
@@ -30,6 +40,7 @@ __all__ = [
     "held_offer",
     "holding_key",
     "holdings_of",
+    "kept_again",
     "proven_by",
     "standing_of",
 ]

@@ -30,6 +30,7 @@ from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.problem import Problem
 from sutler.solver.progress import Clock, Progress
+from sutler.solver.replanning.lasting import LastingBound
 from sutler.solver.replanning.proof import bounded
 from sutler.solver.replanning.standing import (
     StandingCandidates,
@@ -69,8 +70,9 @@ _NO_CHANGE = FleetChange(0, 0, 0, 0.0, 0.0)
 class Consideration:
     """What to consider. The problem's offers hold, with `held`, every machine of `standing`.
 
-    Nothing is sought beyond re-routing where no change can bring `least_net_usd` within the horizon, unless
-    `is_urgent` or the running fleet does not carry its load. `is_issued_anyway`: even `keep` needs its proof.
+    Nothing is sought beyond re-routing where no change can bring `least_net_usd` within the horizon (inf: where no
+    sum is enough), unless `is_urgent` or the running fleet does not carry its load. `is_issued_anyway`: even `keep`
+    needs its proof.
     `limits`: of what one change stops and starts, as far as the problem can be met within them.
     """
 
@@ -116,12 +118,25 @@ class ReplanOption:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What was found of a fleet that carries its load as it is routed: it is as true on other markets.
+
+    `lasting`: what any fleet costs there at least; None: that is not known.
+    """
+
+    capacity_rps: float
+    load_multiple: float | None
+    lasting: LastingBound | None
+
+
+@dataclass(frozen=True, slots=True)
 class Considered:
     """What was found: `options` by disruption, `keep` first. `most_net_usd`: no change nets more within the horizon,
-    proven.
+    proven; inf: that was not asked.
 
     `searched`: whether changes of the fleet were sought. `conflicts`: why no fleet carries the load, if none does,
-    and `carried_part`: the largest part of it that one was found to carry.
+    and `carried_part`: the largest part of it that one was found to carry. `kept`: where what
+    runs carries its load as it is routed, what later looks need not find again.
     """
 
     options: tuple[ReplanOption, ...]
@@ -130,6 +145,7 @@ class Considered:
     conflicts: tuple[Conflict, ...] = ()
     carried_part: float = 0.0
     seconds: float = 0.0
+    kept: Kept | None = None
 
     def option(self, kind: OptionKind) -> ReplanOption | None:
         return next((option for option in self.options if option.kind == kind), None)
@@ -159,6 +175,24 @@ def consider(
     return run.considered()
 
 
+def kept_again(consideration: Consideration, kept: Kept, plan: Plan) -> Considered | None:
+    """What `consider` would find, where that is clear from what it found of the same fleet, under the same load, on
+    another market: that it is kept. None: it is not clear. `plan`: what runs.
+    """
+    if consideration.is_urgent or consideration.is_issued_anyway:
+        return None
+    problem, switching = consideration.problem, consideration.switching
+    cost, most = counted_usd_per_hour(problem, consideration.standing.rentals), float("inf")
+    if consideration.least_net_usd < float("inf"):
+        if kept.lasting is None:
+            return None
+        most = (cost - kept.lasting.least_usd_per_hour(problem, switching)) * switching.horizon_h
+        if most >= consideration.least_net_usd:
+            return None
+    keep = ReplanOption("keep", plan, kept.capacity_rps, kept.load_multiple, cost, True, _NO_CHANGE)
+    return Considered((keep,), most, searched=False, kept=kept)
+
+
 def _nothing(consideration: Consideration) -> Considered:
     """Nothing is held, nothing for rent."""
     cost = counted_usd_per_hour(consideration.problem, consideration.standing.rentals)
@@ -174,6 +208,7 @@ class _Run:
     started: float
     switching: Switching
     options: list[ReplanOption] = field(default_factory=list)
+    lasting: LastingBound | None = None
 
     @property
     def problem(self) -> Problem:
@@ -183,22 +218,23 @@ class _Run:
         standing = self.consideration.standing
         found = standing_candidates(self.problem, standing)
         running = standing_fleet(self.problem, standing, found)
+        self._add_standing(running)
+        if self._is_kept_in_any_case:
+            return self._ended(float("inf"), searched=False)
         steady = self._steady(self.problem, found)
         if steady is None:
-            self._add_standing(running)
             return self._ended(float("-inf"), searched=True, conflicts=self._conflicts())
         relaxation = relaxed(steady)
         if not np.isfinite(relaxation.objective) and self.problem.objective.headroom_fraction > 0:
             # where no fleet has room to spare, one that just carries the load is better than none
             steady = self._steady(self.problem.with_headroom(0.0)) or steady
             relaxation = relaxed(steady)
-        self._add_standing(running)
         self._tell("routing")
         if not self.options[0].carries and self.switching.needed_weight > self.switching.weight > 0:
             steady = steady.weighed(self.switching.needed_weight / self.switching.weight)
             relaxation = relaxed(steady)
             self.switching = replace(self.switching, weight=self.switching.needed_weight)
-        most = self._most_net_usd(steady, relaxation)
+        most, self.lasting = self._most_net_usd(steady, relaxation)
         self._tell("relaxation")
         keep = self.options[0]
         needed = self.consideration.is_urgent or not keep.carries
@@ -217,6 +253,13 @@ class _Run:
         best = self.options[-1]
         conflicts = () if best.carries or self.problem.objective.maximises_rate else self._conflicts()
         return self._ended(most, searched=True, conflicts=conflicts)
+
+    @property
+    def _is_kept_in_any_case(self) -> bool:
+        """Whether what runs does, and no sum is enough for a change."""
+        asked = self.consideration
+        is_forced = asked.is_urgent or asked.is_issued_anyway or len(self.options) > 1
+        return not is_forced and asked.least_net_usd == float("inf") and self.options[0].carries
 
     def ended_service(self) -> Considered:
         """No model is to be served: what stands is kept with nothing on it, or all of it goes."""
@@ -328,21 +371,22 @@ class _Run:
             found = standing_candidates(problem, within)
         return steady_problem(problem, found, self.switching, usd_per_watt=self._usd_per_watt())
 
-    def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> float:
+    def _most_net_usd(self, steady: SteadyProblem, relaxation: Relaxation) -> tuple[float, LastingBound | None]:
         """The most that any change nets against keeping, within the horizon; inf where keeping does not carry the
-        load."""
+        load. And what bounds it on later markets."""
         if not np.isfinite(relaxation.objective):
-            return float("-inf")
+            return float("-inf"), None
         keep = self.options[0]
         if not keep.carries:
-            return float("inf")
-        more = self._usd_per_hour(keep) - least_usd_per_hour(steady, relaxation.columns)
+            return float("inf"), None
+        least, lasting = least_usd_per_hour(steady, relaxation.columns)
+        more = self._usd_per_hour(keep) - least
         if self.problem.objective.maximises_rate:
             same_rps = keep.capacity_rps * (1 - _SAME_CAPACITY)
             more = max(
                 more, keep.cost_usd_per_hour - least_cost_usd_per_hour(steady, relaxation.columns, rps=same_rps)
             )
-        return more * self.switching.horizon_h
+        return more * self.switching.horizon_h, lasting
 
     def _usd_per_hour(self, option: ReplanOption) -> float:
         """What the steady goal says of an option, switching aside."""
@@ -417,7 +461,15 @@ class _Run:
 
     def _ended(self, most: float, *, searched: bool, conflicts: tuple[Conflict, ...] = ()) -> Considered:
         part = carried_part(self.problem, conflicts, self._seconds_left) if conflicts and self._has_load else 0.0
-        return Considered(tuple(self.options), most, searched, conflicts, part, self.clock() - self.started)
+        seconds = self.clock() - self.started
+        return Considered(tuple(self.options), most, searched, conflicts, part, seconds, self._kept)
+
+    @property
+    def _kept(self) -> Kept | None:
+        keep = self.options[0]
+        if not (keep.carries and keep.is_valid and keep.plan is not None):
+            return None
+        return Kept(keep.capacity_rps, keep.load_multiple, self.lasting)
 
     @property
     def _has_load(self) -> bool:

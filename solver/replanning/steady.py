@@ -36,6 +36,7 @@ from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
 from sutler.solver.problem import Problem
 from sutler.solver.progress import SecondsLeft
+from sutler.solver.replanning.lasting import LastingBound, lasting_bound
 from sutler.solver.replanning.standing import (
     StandingCandidates,
     StandingDeployment,
@@ -132,7 +133,7 @@ def steady_problem(
     if polytope is None:
         return None
     per_hour = switching.weight / switching.horizon_h
-    start_s, least_s = switching.start_s(max(disk_needed_gb(problem))), _least_start_s(problem, switching)
+    start_s, least_s = switching.start_s(max(disk_needed_gb(problem))), switching.least_start_s(problem)
     charges = Charges(
         _start_usd(supply, switching, _class_start_s(problem, supply, switching)),
         _stop_usd(supply, switching, overlap_s=start_s if may_start(problem) else 0.0),
@@ -163,12 +164,18 @@ def relaxed(steady: SteadyProblem) -> Relaxation:
     return solve_relaxation(steady.polytope, steady.goal())
 
 
-def least_usd_per_hour(steady: SteadyProblem, columns: IntArray) -> float:
-    """What the goal and the change come to at least, of any fleet; inf: there is none.
+def least_usd_per_hour(steady: SteadyProblem, columns: IntArray) -> tuple[float, LastingBound | None]:
+    """What the goal and the change come to at least, of any fleet; inf: there is none. And, where cost is the goal,
+    what that says of later markets.
 
     `columns`: of a relaxation of it, to start from.
     """
-    return min(_least(case, case.goal(), columns) for case in _cases(steady))
+    starting, alone = _cases(steady)
+    (usd, relaxation), (usd_alone, _) = (_least(case, case.goal(), columns) for case in (starting, alone))
+    if steady.polytope.problem.objective.kind != "min_cost":
+        return min(usd, usd_alone), None
+    lasting = lasting_bound(steady.polytope, relaxation, starting.goal().lam_lower, usd_alone)
+    return min(usd, usd_alone), lasting
 
 
 def least_cost_usd_per_hour(steady: SteadyProblem, columns: IntArray, *, rps: float) -> float:
@@ -185,7 +192,7 @@ def least_cost_usd_per_hour(steady: SteadyProblem, columns: IntArray, *, rps: fl
                 lam,
             ),
             columns,
-        )
+        )[0]
         for case in _cases(steady)
     )
 
@@ -198,10 +205,11 @@ def _cases(steady: SteadyProblem) -> tuple[SteadyProblem, SteadyProblem]:
     return replace(steady, charges=steady.least), replace(steady, charges=steady.least_alone, polytope=on_held)
 
 
-def _least(case: SteadyProblem, goal: Goal, columns: IntArray) -> float:
+def _least(case: SteadyProblem, goal: Goal, columns: IntArray) -> tuple[float, Relaxation]:
     found = solve_relaxation(case.polytope, goal, columns=columns)
     counts = np.array([float(c.count) for c in case.polytope.supply.classes])
-    return found.bound + float(case.charges.stop @ counts) if np.isfinite(found.objective) else float("inf")
+    least = found.bound + float(case.charges.stop @ counts) if np.isfinite(found.objective) else float("inf")
+    return least, found
 
 
 def steady_fleet(
@@ -302,11 +310,6 @@ def _distinct(kinds: Sequence[tuple[object, ...]]) -> IntArray:
 def may_start(problem: Problem) -> bool:
     """Whether what stops can have new machines to wait for."""
     return any(offer.available > 0 and not offer.held for offer in problem.offers)
-
-
-def _least_start_s(problem: Problem, switching: Switching) -> float:
-    speeds = [offer.inet_down_gb_per_s or switching.download_gb_per_s for offer in problem.offers]
-    return switching.start_s(min(disk_needed_gb(problem)), max(speeds))
 
 
 def _class_start_s(problem: Problem, supply: Supply, switching: Switching) -> list[float]:

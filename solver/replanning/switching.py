@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sutler.solver.market.pools import checkpoint_disk_gb
+from sutler.solver.market.pools import checkpoint_disk_gb, disk_needed_gb
 from sutler.solver.plan import Plan, Rental, Replica, Stage
 from sutler.solver.problem import Problem
 from sutler.solver.replanning.standing import StandingDeployment
@@ -48,6 +48,11 @@ class Switching:
         if self.startup_s == 0:
             return 0.0
         return self.startup_s + weights_gb / (inet_down_gb_per_s or self.download_gb_per_s)
+
+    def least_start_s(self, problem: Problem) -> float:
+        """The same of the smallest model, over the fastest line of the market."""
+        speeds = [offer.inet_down_gb_per_s or self.download_gb_per_s for offer in problem.offers]
+        return self.start_s(min(disk_needed_gb(problem)), max(speeds))
 
     def start_usd(self, usd_per_hour: float, start_s: float) -> float:
         """The cost of a new machine: it does not serve yet, and may have to be paid for longer than it is needed."""

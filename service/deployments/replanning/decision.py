@@ -138,6 +138,8 @@ def _why_kept(considered: Considered, levels: dict[OptionKind, Level], least_usd
         return f"no fleet on this market {what}: {rest}"
     most, found = considered.most_net_usd, considered.options[1:]
     if not considered.searched:
+        if most == float("inf"):
+            return "what runs carries the load, and within the cool-down no change is made for money"
         proven = f"no change can net more than {max(most, 0.0):.2f} $ in {within_h:.3g} h, which is proven"
         if most < least_usd:
             return f"{proven}: {least_usd:.2f} $ is the least that is worth it"

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sutler.solver.plan import Conflict
+from sutler.solver.replanning import Kept
 
 SAME_RATE_FRACTION: Final = 0.1  # of all requests: by so much traffic may differ and be the same
 
@@ -54,7 +55,8 @@ class Memory(BaseModel):
     and `settled_at`: when the first and the last of what is new on the market will have held for long enough. `alert`
     is the last one that was sent. `absent`: by `key_text`, machines that the market has not shown of late.
     `before_climb`: where the plan is for what climbing traffic would come to, by model the work that was planned for
-    before the climb, in input tokens/s. `changed_at`: when a plan last changed machines; None: this one did.
+    before the climb, in input tokens/s. `changed_at`: when a plan last changed machines; None: this one did. `kept`:
+    what was found of what runs, and on which `basis` (`repeats.basis_of`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -71,10 +73,12 @@ class Memory(BaseModel):
     absent: dict[str, Absence] = {}
     before_climb: dict[str, float] = {}
     changed_at: datetime | None = None
+    kept: Kept | None = None
+    basis: str = ""
 
     def after_issue(self, revision: int) -> "Memory":
         """The memory that is still true of the next revision."""
-        past = {"most_net_usd": None, "searched_at": None, "searched": None}
+        past = {"most_net_usd": None, "searched_at": None, "searched": None, "kept": None}
         return self.model_copy(update={"revision": revision, **past})
 
 

@@ -20,7 +20,7 @@ from sutler.service.deployments.replanning.drift import (
 from sutler.service.deployments.replanning.facts import Facts, OfferKey, key_of
 from sutler.service.deployments.replanning.load import carries_load, headroom_of, part_of, seen
 from sutler.service.deployments.replanning.memory import Absence, PastSearch
-from sutler.service.deployments.replanning.repeats import repeated_search, something_has_come
+from sutler.service.deployments.replanning.repeats import basis_of, repeated_search, something_has_come
 from sutler.service.deployments.replanning.sleeping import sleep_drifts, whole, without
 from sutler.service.deployments.replanning.standing_machines import Assessed, assess, settled_offers, supply
 from sutler.service.deployments.replanning.stated_machines import StatedMachines, stated_machines
@@ -32,7 +32,7 @@ from sutler.service.translation.to_plan import solver_plan
 from sutler.service.translation.to_problem import Translation, to_problem
 from sutler.solver.plan import Conflict, Plan
 from sutler.solver.problem import Offer
-from sutler.solver.replanning import Consideration, HoldingKey, standing_of
+from sutler.solver.replanning import Consideration, Considered, HoldingKey, kept_again, standing_of
 
 ANEW: Final = frozenset({"age", "asked", "lost", "shared"})  # said again even where nothing better is found
 MOVED: Final = frozenset({"rate", "mix", "size", "rates"}) | URGENT
@@ -55,7 +55,8 @@ class PreparedLook:
     `absent`: what the next look has to know of machines that are not for rent any more. `avoided`: where machines
     were lost of late; `left_out`: how many offers do not count because of that, `anywhere`: they count all the same;
     `reserve`: what is to be survived is, as far as the problem asks for it. `part`: of the load that is considered;
-    `lacking`: why not all of it.
+    `lacking`: why not all of it. `known`: what the solver would find, where an earlier look on the same `basis` has
+    made that clear.
     """
 
     facts: Facts
@@ -75,6 +76,8 @@ class PreparedLook:
     reserve: bool = True
     part: float = 1.0
     lacking: tuple[Conflict, ...] = ()
+    basis: str = ""
+    known: Considered | None = None
 
     @property
     def question(self) -> Consideration:
@@ -177,6 +180,10 @@ def prepare(
             facts, plan, translation, assessed, drifts, moved=moved, offers=offers, stated=stated
         )
         is_whole = bool(dark) or not settled_only or facts.settled is None
+    basis = "" if consideration is None else basis_of(facts, document, consideration)
+    known = None
+    if consideration is not None and facts.memory.kept is not None and facts.memory.basis == basis:
+        known = kept_again(consideration, facts.memory.kept, plan)
     return PreparedLook(
         facts,
         document,
@@ -194,6 +201,8 @@ def prepare(
         anywhere,
         reserve,
         part,
+        basis=basis,
+        known=known,
     )
 
 

@@ -1,6 +1,7 @@
 """Searches that would be made again: under the same facts a fleet is not sought twice in vain. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 
@@ -10,6 +11,8 @@ from sutler.service.deployments.replanning.facts import Facts
 from sutler.service.deployments.replanning.memory import PastSearch
 from sutler.service.deployments.replanning.standing_machines import Assessed
 from sutler.service.documents.problem import ProblemDocument
+from sutler.solver.replanning import Consideration
+from sutler.solver.version import VERSION
 
 
 def repeated_search(
@@ -36,6 +39,14 @@ def circumstances(facts: Facts, assessed: Assessed, drifts: Sequence[Drift], avo
     if facts.purse is not None:
         others.append(f"may spend {facts.purse.limit_usd_per_hour:.2f}")
     return "; ".join([*kinds, *stands, *places, *others])
+
+
+def basis_of(facts: Facts, document: ProblemDocument, question: Consideration) -> str:
+    """A digest of all that keeping what runs depends on, but for the rest of the market."""
+    held = (offer for offer in question.problem.offers if offer.held)
+    stands = [f"{replace(offer, unfit_for=frozenset())} {sorted(offer.unfit_for)}" for offer in held]
+    problem = document.model_dump_json(by_alias=True, exclude={"market": {"offers"}})
+    return sha256("\n".join([VERSION, problem, str(question.switching), *sorted(stands)]).encode()).hexdigest()[:32]
 
 
 def rates_of(document: ProblemDocument) -> dict[str, float]:

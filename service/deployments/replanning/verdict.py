@@ -280,6 +280,9 @@ def _memory(
     changes = decision is not None and decision.chosen.kind != "keep"
     promise = None if changes or considered is None else considered.most_net_usd
     settles_at, settled_at = _settling(facts)
+    kept, basis = before.kept, before.basis
+    if considered is not None and prepared.known is None:
+        kept, basis = None if changes else considered.kept, prepared.basis
     return Memory(
         revision=facts.plan.revision,
         most_net_usd=finite(promise) if searched else before.most_net_usd,
@@ -293,6 +296,8 @@ def _memory(
         absent=dict(prepared.absent),
         before_climb=_before_climb(facts) if issues else before.before_climb,
         changed_at=_changed_at(facts, decision, issues=issues),
+        kept=kept,
+        basis=basis,
     )
 
 
@@ -452,7 +457,8 @@ def look(facts: Facts, consider: Callable[[Consideration], Considered]) -> Verdi
 def first_step(facts: Facts) -> PreparedLook | Verdict:
     """Prepares what the solver is to consider; the verdict, where nothing calls for that."""
     prepared = prepare(with_expected(with_sleep(facts)))
-    return conclude(prepared, None) if prepared.consideration is None else prepared
+    is_clear = prepared.consideration is None or prepared.known is not None
+    return conclude(prepared, prepared.known) if is_clear else prepared
 
 
 def next_step(prepared: PreparedLook, considered: Considered) -> PreparedLook | Verdict:

@@ -1,0 +1,256 @@
+"""A bound on what any fleet costs that holds on later markets, too: most polls change nothing for most deployments.
+
+The dual prices of the relaxation say what the requests of a load are worth, and so the most of it that a machine of
+each kind can carry, in USD/h. Whatever is for rent later at whichever price, all of a fleet's machines together have
+to carry all that is needed: the cheapest cover of that by fractions of machines, each for its worth, costs no more
+than any fleet. To find it is a sort, where another relaxation would rate every layout on every machine.
+
+It is a relaxation of the Lagrangian of polytope/column_generation.py in which all rows but those of demand and of
+machines are left out, so that it is weaker than that where one of the others binds. In one way it is closer: machines
+are rented whole, so that none counts for more than all that is needed (as in the cover inequalities of Carr et al.,
+"Strengthening integrality gaps for capacitated network design and covering problems", SODA 2000). That also bounds
+what an unknown machine is worth.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf, isfinite
+
+import numpy as np
+
+from sutler.solver.arrays import FloatArray
+from sutler.solver.candidates.enumerate import AGGREGATED
+from sutler.solver.market.pools import PIECE_SIZES, Pool
+from sutler.solver.market.supply import Supply, build_supply, room_of
+from sutler.solver.polytope.column_generation import gains
+from sutler.solver.polytope.relaxation import Relaxation
+from sutler.solver.polytope.rows import Polytope
+from sutler.solver.problem import Problem
+from sutler.solver.replanning.switching import Switching
+
+_ROUNDING = 1e-9  # relative
+_USD_STEP = 2.0**-20  # what worth is rounded up to: a millionth of a dollar needs few digits where it is stored
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """GPUs that carry the same wherever they are, whatever they cost; the fields are those of a pool.
+
+    `disk_gb_per_gpu` None: as much as is needed. `network`: what joins them, with its width, on which more of them
+    may do what fewer could not; empty: nothing.
+    """
+
+    gpu: str
+    intra_gb_per_s: float
+    disk_gb_per_gpu: float | None
+    disk_included_gb_per_gpu: float
+    storage_usd_per_gb_month: float
+    unfit_for: tuple[tuple[str, str], ...]
+    network: str = ""
+
+    def can_do_all_of(self, other: "Machines") -> bool:
+        """Whether whatever runs on the others runs on these, as fast and with no more to pay beside the machine."""
+        return (
+            (self.gpu, self.network) == (other.gpu, other.network)
+            and self.intra_gb_per_s >= other.intra_gb_per_s
+            and _or_no_limit(self.disk_gb_per_gpu) >= _or_no_limit(other.disk_gb_per_gpu)
+            and self.disk_included_gb_per_gpu >= other.disk_included_gb_per_gpu
+            and self.storage_usd_per_gb_month <= other.storage_usd_per_gb_month
+            and set(self.unfit_for) <= set(other.unfit_for)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What each GPU of some machines is worth at most in a piece of so many GPUs, USD/h, by ascending `sizes`.
+    `count`: how many GPUs there were."""
+
+    machines: Machines
+    sizes: tuple[int, ...]
+    usd_per_gpu_hour: tuple[float, ...]
+    count: int
+
+    def says_all_of(self, other: "Worth") -> bool:
+        """Whether the other is no closer for any machine."""
+        known = dict(zip(self.sizes, self.usd_per_gpu_hour, strict=True))
+        return self.machines.can_do_all_of(other.machines) and all(
+            known.get(size, inf) <= usd * (1 + _ROUNDING)
+            for size, usd in zip(other.sizes, other.usd_per_gpu_hour, strict=True)
+        )
+
+    def of(self, one: "ForRent") -> float:
+        """What one is worth at most, into whichever pieces it is cut; inf: that is not known."""
+        if not {*one.sizes} <= {*self.sizes}:
+            return inf
+        usd = dict(zip(self.sizes, self.usd_per_gpu_hour, strict=True))
+        best = total = 0.0
+        for size in one.sizes:  # what is worth more for each GPU as a small piece is never left to a large one
+            total += max(0.0, usd[size] - best) * (room_of(size, one.gpus) if one.is_machine else 1)
+            best = max(best, usd[size])
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class ForRent:
+    """`count` machines of a pool at one price, or GPUs, where pieces are paid for by the GPU. `sizes`: of the pieces
+    that may be there."""
+
+    pool: int
+    gpus: int
+    sizes: tuple[int, ...]
+    price_usd_per_hour: float
+    count: int
+    held: bool = False
+    is_machine: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LastingBound:
+    """What fleets cost at least on any market, for the same load, the same machines that stand and the same charges.
+
+    `needed_usd_per_hour`: what the load is worth, all of which is to be carried; `worth`: how much of it machines
+    carry, without what is paid for storage beside them, `beside_fraction` of all at most. `held_usd_per_hour`: what
+    the best that starts nothing costs at least; None: nothing of that carries it.
+    """
+
+    needed_usd_per_hour: float
+    held_usd_per_hour: float | None
+    beside_fraction: float
+    worth: tuple[Worth, ...]
+
+    def least_usd_per_hour(self, problem: Problem, switching: Switching) -> float:
+        """The least that any fleet and the change to it cost on the market of `problem`."""
+        supply = build_supply(problem)
+        start_s, per_hour = switching.least_start_s(problem), switching.weight / switching.horizon_h
+        known = self._known(supply)
+        needed = self.needed_usd_per_hour
+        cost, worth, count, stopping = [needed], [needed], [self.beside_fraction], 0.0
+        for one in _for_rent(supply):
+            price = one.price_usd_per_hour
+            stop = switching.stop_usd(price, start_s) * per_hour if one.held else 0.0
+            start = 0.0 if one.held else switching.start_usd(price, start_s) * per_hour
+            stopping += stop * one.count
+            most = min((each.of(one) for each in known[one.pool]), default=inf)
+            cost.append(price + start - stop)
+            worth.append(min(most, needed))  # no more is needed of a whole machine
+            count.append(one.count)
+        cheapest = _cheapest_cover(np.array(cost), np.array(worth), np.array(count), needed)
+        return min(stopping + cheapest, _or_no_limit(self.held_usd_per_hour))
+
+    def _known(self, supply: Supply) -> list[list[Worth]]:
+        """Returns [pools] what is known of machines that can do all that these can."""
+        count, of_gpu = _gpus_of(supply), defaultdict(list)
+        for each in self.worth:
+            of_gpu[each.machines.gpu].append(each)
+        return [
+            [
+                each
+                for each in of_gpu[pool.gpu]
+                if each.machines.can_do_all_of(machines) and not (machines.network and count[machines] > each.count)
+            ]
+            for pool, machines in zip(supply.pools, map(_machines, supply.pools), strict=True)
+        ]
+
+
+def lasting_bound(
+    polytope: Polytope, relaxation: Relaxation, lam_lower: float, held_usd_per_hour: float
+) -> LastingBound | None:
+    """The bound at the prices of a relaxation that minimises cost; None where it would not hold: where replicas hand
+    over to each other, which takes more than machines."""
+    if (polytope.candidates.role != AGGREGATED).any() or not isfinite(relaxation.objective):
+        return None
+    num_demands = len(polytope.demands)
+    prices = np.where(np.arange(polytope.num_rate_rows) < num_demands, relaxation.demand_duals, 0.0)
+    fractions = np.array([demand.fraction for demand in polytope.demands])
+    needed = float(fractions @ prices[:num_demands]) * lam_lower
+    earned = np.maximum(np.where(polytope.rate > 0, gains(polytope, prices), 0.0).max(axis=1), 0.0)
+    storage, used = polytope.candidates.storage_usd_per_hour, (relaxation.load > 0) & (earned > 0)
+    beside = float(min(1.0, (storage[used] / earned[used]).max(initial=0.0)))
+    per_piece = _usd_per_gpu(polytope, earned - np.minimum(storage, beside * earned))
+    supply, count = polytope.supply, _gpus_of(polytope.supply)
+    sizes: dict[int, set[int]] = defaultdict(set)
+    for one in _for_rent(supply):
+        sizes[one.pool].update(one.sizes)
+    found = []
+    for pool, of_pool in sizes.items():
+        machines, each = _machines(supply.pools[pool]), tuple(sorted(of_pool))
+        usd = tuple(ceil(per_piece.get((pool, size), 0.0) / _USD_STEP) * _USD_STEP for size in each)
+        found.append(Worth(machines, each, usd, count[machines]))
+    held = held_usd_per_hour if isfinite(held_usd_per_hour) else None
+    return LastingBound(needed, held, beside, _without_repetition(found))
+
+
+def _without_repetition(found: Sequence[Worth]) -> tuple[Worth, ...]:
+    """Leaves out what others say as well, of all that say the same the first."""
+    said: list[Worth] = []
+    for each in found:
+        if not any(other.says_all_of(each) for other in said):
+            said = [other for other in said if not each.says_all_of(other)] + [each]
+    return tuple(said)
+
+
+def _or_no_limit(value: float | None) -> float:
+    return inf if value is None else value
+
+
+def _machines(pool: Pool) -> Machines:
+    network = "" if pool.network is None else f"{pool.network} {pool.inter_gb_per_s:g} {pool.largest_machine}"
+    return Machines(
+        pool.gpu,
+        pool.intra_gb_per_s,
+        pool.disk_gb_per_gpu if isfinite(pool.disk_gb_per_gpu) else None,
+        pool.disk_included_gb_per_gpu,
+        pool.storage_usd_per_gb_month,
+        tuple(sorted(pool.unfit_for)),
+        network,
+    )
+
+
+def _for_rent(supply: Supply) -> list[ForRent]:
+    found = []
+    for one in supply.classes:
+        sizes = tuple(size for size in PIECE_SIZES if size <= one.gpus)
+        sizes = sizes if one.gpus in PIECE_SIZES else (*sizes, one.gpus)
+        found.append(ForRent(one.pool, one.gpus, sizes, one.price_usd_per_hour, one.count, one.held))
+    for pool, price in supply.gpu_price_usd_per_hour.items():
+        sizes = tuple(size for size in PIECE_SIZES if supply.room_gpus[pool, size] > 0)
+        found.append(ForRent(pool, 1, sizes, price, supply.room_gpus[pool, 1], is_machine=False))
+    return found
+
+
+def _gpus_of(supply: Supply) -> dict[Machines, int]:
+    """How many GPUs of each kind of machine there are."""
+    found: dict[Machines, int] = defaultdict(int)
+    for one in _for_rent(supply):
+        found[_machines(supply.pools[one.pool])] += one.gpus * one.count
+    return found
+
+
+def _usd_per_gpu(polytope: Polytope, earned: FloatArray) -> dict[tuple[int, int], float]:
+    """By pool and size of a piece, what each GPU of such a piece is worth, so that no replica earns more than its
+    pieces are worth together."""
+    pools, sizes = polytope.candidates.piece_pool, polytope.candidates.piece_size
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    in_order = np.argsort((sizes > 0).sum(axis=1), kind="stable")  # what single pieces are worth comes first
+    for candidate in in_order.tolist():
+        pieces = [(p, s) for p, s in zip(pools[candidate].tolist(), sizes[candidate].tolist(), strict=True) if s]
+        missing = earned[candidate] - sum(found[piece] * piece[1] for piece in pieces)
+        if missing > 0:
+            more = missing / sum(size for _, size in pieces)
+            for piece in {*pieces}:
+                found[piece] += more
+    return found
+
+
+def _cheapest_cover(cost: FloatArray, worth: FloatArray, count: FloatArray, needed: float) -> float:
+    """The least cost of fractions of machines whose worth is `needed` at least."""
+    free = cost <= 0
+    total = float(cost[free] @ count[free])
+    needed -= float(worth[free] @ count[free])
+    if needed <= 0:
+        return total
+    useful = np.flatnonzero(~free & (worth > 0))
+    order = useful[np.argsort(cost[useful] / worth[useful], kind="stable")]
+    taken = np.minimum(np.cumsum(worth[order] * count[order]), needed)
+    return total + float(np.diff(taken, prepend=0.0) @ (cost[order] / worth[order]))
