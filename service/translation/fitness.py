@@ -89,14 +89,21 @@ class Fitness:
             return None, frozenset()
         unfit_for: set[tuple[str, Precision]] = set()
         for rule, outcome in self.outcomes.items():
-            judged = [(need, _AMOUNTS[rule](self, offer, need)) for need in self.needs]
-            outcome.not_stated += any(stated is None and least is not None for _, (stated, least) in judged)
-            failed = {(need.model, need.precision) for need, amounts in judged if _is_below(*amounts)}
-            unfit_for |= failed
+            amounts_of, not_stated, fails = _AMOUNTS[rule], False, False
+            for need in self.needs:
+                stated, least = amounts_of(self, offer, need)
+                if least is None:
+                    continue
+                if stated is None:
+                    not_stated = True
+                elif stated < least * (1 - 1e-9):
+                    fails = True
+                    unfit_for.add((need.model, need.precision))
+            outcome.not_stated += not_stated
             if len(unfit_for) == len(self.needs):
                 outcome.left_out.append(offer)
                 return rule, frozenset()
-            outcome.left_out_for_some += bool(failed)
+            outcome.left_out_for_some += fails
         return None, frozenset(unfit_for)
 
     def _words(self, rule: str) -> str:
@@ -152,10 +159,6 @@ _AMOUNTS: Final[Mapping[str, Callable[[Fitness, OfferDocument, Need], Amounts]]]
     "min_lifetime_s": Fitness._lifetime,
     "verified": Fitness._verified,
 }
-
-
-def _is_below(stated: float | None, least: float | None) -> bool:
-    return stated is not None and least is not None and stated < least * (1 - 1e-9)
 
 
 def _number(least: float | Off) -> float | None:

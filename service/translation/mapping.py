@@ -24,15 +24,22 @@ def mapped(kind: type[T], source: Any, /, **own: object) -> T:
     becomes a tuple of records with two fields, or such a tuple a dictionary. Numbers that are not finite become None.
     """
     make: Any = kind
-    same = _converters(make, source.__class__)
-    found: T = make(**{name: convert(getattr(source, name)) for name, convert in same if name not in own}, **own)
+    as_they_are, converted = _converters(make, source.__class__)
+    values = {name: getattr(source, name) for name in as_they_are}
+    for name, convert in converted:
+        if name not in own:
+            values[name] = convert(getattr(source, name))
+    found: T = make(**(values | own))
     return found
 
 
 @cache
-def _converters(kind: Any, source: Any) -> tuple[tuple[str, Converter], ...]:
+def _converters(kind: Any, source: Any) -> tuple[tuple[str, ...], tuple[tuple[str, Converter], ...]]:
+    """Fields of the same name: those that are carried over as they are, and the others."""
     known = _types(source)
-    return tuple((name, _converter(hint)) for name, hint in _types(kind).items() if name in known)
+    each = [(name, _converter(hint)) for name, hint in _types(kind).items() if name in known]
+    as_they_are = tuple(name for name, convert in each if convert is _as_it_is)
+    return as_they_are, tuple((name, convert) for name, convert in each if convert is not _as_it_is)
 
 
 @cache
@@ -52,13 +59,18 @@ def _converter(hint: Any) -> Converter:
     if hint is float:
         return finite
     if NoneType in parts:
-        convert = _converter(parts[0])
-        return lambda value: None if value is None else convert(value)
+        return _or_none(_converter(parts[0]))
     if origin is tuple:
         return partial(_tuple_of, parts[0])
     if origin in (dict, Mapping):
         return lambda value: dict(map(_pair, value.items() if isinstance(value, Mapping) else value))
     return partial(_record, hint) if _is_record(hint) else _as_it_is
+
+
+def _or_none(convert: Converter) -> Converter:
+    if convert in (finite, _as_it_is):  # which None passes through
+        return convert
+    return lambda value: None if value is None else convert(value)
 
 
 def _as_it_is(value: Any) -> Any:

@@ -303,7 +303,8 @@ def _tie_machine(
         couplings.append(Coupling(tuple((class_of_offer[i], offers[i].gpus) for i in slices), limit))
         return
     terms = [(class_of_offer[i], offers[i].gpus) for i in slices]
-    terms += [(k, c.gpus) for k, c in enumerate(classes) if c.offers[0][0] in divisible]
+    if divisible:
+        terms += [(k, c.gpus) for k, c in enumerate(classes) if c.offers[0][0] in divisible]
     couplings.append(Coupling(tuple(terms), limit))
     rows = {
         tuple((class_of_offer[i], 1) for i in slices if card in (offers[i].gpu_ids or ()))

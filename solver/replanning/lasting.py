@@ -13,7 +13,7 @@ what an unknown machine is worth.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
 
@@ -123,10 +123,11 @@ class LastingBound:
         """The least that any fleet and the change to it cost on the market of `problem`."""
         supply = build_supply(problem)
         start_s, per_hour = switching.least_start_s(problem), switching.weight / switching.horizon_h
-        known = self._known(supply)
+        for_rent = _for_rent(supply)
+        known = self._known(supply, for_rent)
         needed = self.needed_usd_per_hour
         cost, worth, count, stopping = [needed], [needed], [self.beside_fraction], 0.0
-        for one in _for_rent(supply):
+        for one in for_rent:
             price = one.price_usd_per_hour
             stop = switching.stop_usd(price, start_s) * per_hour if one.held else 0.0
             start = 0.0 if one.held else switching.start_usd(price, start_s) * per_hour
@@ -138,18 +139,19 @@ class LastingBound:
         cheapest = _cheapest_cover(np.array(cost), np.array(worth), np.array(count), needed)
         return min(stopping + cheapest, _or_no_limit(self.held_usd_per_hour))
 
-    def _known(self, supply: Supply) -> list[list[Worth]]:
+    def _known(self, supply: Supply, for_rent: Sequence[ForRent]) -> list[list[Worth]]:
         """Returns [pools] what is known of machines that can do all that these can."""
-        count, of_gpu = _gpus_of(supply), defaultdict(list)
+        pools, of_gpu = [_machines(pool) for pool in supply.pools], defaultdict(list)
+        count = _gpus_of(pools, for_rent)
         for each in self.worth:
             of_gpu[each.machines.gpu].append(each)
         return [
             [
                 each
-                for each in of_gpu[pool.gpu]
+                for each in of_gpu[machines.gpu]
                 if each.machines.can_do_all_of(machines) and not (machines.network and count[machines] > each.count)
             ]
-            for pool, machines in zip(supply.pools, map(_machines, supply.pools), strict=True)
+            for machines in pools
         ]
 
 
@@ -168,13 +170,14 @@ def lasting_bound(
     storage, used = polytope.candidates.storage_usd_per_hour, (relaxation.load > 0) & (earned > 0)
     beside = float(min(1.0, (storage[used] / earned[used]).max(initial=0.0)))
     per_piece = _usd_per_gpu(polytope, earned - np.minimum(storage, beside * earned))
-    supply, count = polytope.supply, _gpus_of(polytope.supply)
+    for_rent, pools = _for_rent(polytope.supply), [_machines(pool) for pool in polytope.supply.pools]
+    count = _gpus_of(pools, for_rent)
     sizes: dict[int, set[int]] = defaultdict(set)
-    for one in _for_rent(supply):
+    for one in for_rent:
         sizes[one.pool].update(one.sizes)
     found = []
     for pool, of_pool in sizes.items():
-        machines, each = _machines(supply.pools[pool]), tuple(sorted(of_pool))
+        machines, each = pools[pool], tuple(sorted(of_pool))
         usd = tuple(ceil(per_piece.get((pool, size), 0.0) / _USD_STEP) * _USD_STEP for size in each)
         found.append(Worth(machines, each, usd, count[machines]))
     held = held_usd_per_hour if isfinite(held_usd_per_hour) else None
@@ -219,11 +222,11 @@ def _for_rent(supply: Supply) -> list[ForRent]:
     return found
 
 
-def _gpus_of(supply: Supply) -> dict[Machines, int]:
+def _gpus_of(pools: Sequence[Machines], for_rent: Iterable[ForRent]) -> dict[Machines, int]:
     """How many GPUs of each kind of machine there are."""
     found: dict[Machines, int] = defaultdict(int)
-    for one in _for_rent(supply):
-        found[_machines(supply.pools[one.pool])] += one.gpus * one.count
+    for one in for_rent:
+        found[pools[one.pool]] += one.gpus * one.count
     return found
 
 
