@@ -180,7 +180,7 @@ def prepare(
             facts, plan, translation, assessed, drifts, moved=moved, offers=offers, stated=stated
         )
         is_whole = bool(dark) or not settled_only or facts.settled is None
-    basis = "" if consideration is None else basis_of(facts, document, consideration)
+    basis = "" if consideration is None else basis_of(document, consideration)
     known = None
     if consideration is not None and facts.memory.kept is not None and facts.memory.basis == basis:
         known = kept_again(consideration, facts.memory.kept, plan)

@@ -41,8 +41,8 @@ def circumstances(facts: Facts, assessed: Assessed, drifts: Sequence[Drift], avo
     return "; ".join([*kinds, *stands, *places, *others])
 
 
-def basis_of(facts: Facts, document: ProblemDocument, question: Consideration) -> str:
-    """A digest of all that keeping what runs depends on, but for the rest of the market."""
+def basis_of(document: ProblemDocument, question: Consideration) -> str:
+    """A digest of all that keeping a plan depends on, but for the rest of the market."""
     held = (offer for offer in question.problem.offers if offer.held)
     stands = [f"{replace(offer, unfit_for=frozenset())} {sorted(offer.unfit_for)}" for offer in held]
     problem = document.model_dump_json(by_alias=True, exclude={"market": {"offers"}})
