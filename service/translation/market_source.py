@@ -247,25 +247,29 @@ class _Ages:
 
 
 def _tests(wanted: FilterDocument, snapshot: Snapshot, now: datetime) -> dict[str, Test]:
-    """The filter as named tests, in the order in which a dropped offer is counted."""
+    """What the filter asks for as named tests, in the order in which a dropped offer is counted."""
     providers = {name.lower() for name in wanted.providers}
     regions = tuple(name.lower() for name in wanted.regions)
     least = wanted.min_reliability_fraction
     oldest = wanted.max_age_s
     ages = _Ages(snapshot.taken_at, now)
-
-    return {
-        "available": lambda offer: offer.available > 0 and _has_free_gpus(offer),
-        "filter.providers": lambda offer: not providers or offer.provider.lower() in providers,
-        "filter.regions": lambda offer: not regions or in_regions(offer.region, regions),
-        "filter.gpus": lambda offer: not wanted.gpus or offer.gpu in wanted.gpus,
-        "filter.contracts": lambda offer: not wanted.contracts or offer.contract in wanted.contracts,
-        "filter.min_reliability_fraction": lambda offer: (
-            least is None or offer.reliability_fraction is None or offer.reliability_fraction >= least
-        ),
-        "filter.exclude": lambda offer: not any(_excluded_by(wanted.exclude, offer)),
-        STALE: lambda offer: oldest is None or _is_stated(offer) or ages.age_s(offer) <= oldest,
-    }
+    tests: dict[str, Test] = {"available": lambda offer: offer.available > 0 and _has_free_gpus(offer)}
+    if providers:
+        tests["filter.providers"] = lambda offer: offer.provider.lower() in providers
+    if regions:
+        tests["filter.regions"] = lambda offer: in_regions(offer.region, regions)
+    if wanted.gpus:
+        tests["filter.gpus"] = lambda offer: offer.gpu in wanted.gpus
+    if wanted.contracts:
+        tests["filter.contracts"] = lambda offer: offer.contract in wanted.contracts
+    if least is not None:
+        tests["filter.min_reliability_fraction"] = lambda offer: (
+            offer.reliability_fraction is None or offer.reliability_fraction >= least
+        )
+    if wanted.exclude != ExcludeDocument():
+        tests["filter.exclude"] = lambda offer: not any(_excluded_by(wanted.exclude, offer))
+    tests[STALE] = lambda offer: oldest is None or _is_stated(offer) or ages.age_s(offer) <= oldest
+    return tests
 
 
 def _excluded_by(exclude: ExcludeDocument, offer: OfferDocument) -> Iterator[str]:
