@@ -272,8 +272,13 @@ def _shared_machines(offers: tuple[Offer, ...]) -> list[list[int]]:
     return [
         members
         for members in groups.values()
-        if len(members) > 1 or machine_gpus([offers[members[0]]]) < offers[members[0]].gpus
+        if len(members) > 1 or machine_gpus([offers[members[0]]]) < _asked_gpus(offers[members[0]])
     ]
+
+
+def _asked_gpus(offer: Offer) -> int:
+    """The GPUs of all that is said to be for rent; of divisible machines each is one of its own."""
+    return offer.gpus * (1 if offer.divisible else offer.available)
 
 
 def machine_gpus(offers: Iterable[Offer]) -> int:

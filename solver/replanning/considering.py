@@ -30,7 +30,7 @@ from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.problem import Problem
 from sutler.solver.progress import Clock, Progress
-from sutler.solver.replanning.lasting import LastingBound
+from sutler.solver.replanning.lasting import LastingBound, lasting_bound
 from sutler.solver.replanning.proof import bounded
 from sutler.solver.replanning.standing import (
     StandingCandidates,
@@ -186,7 +186,10 @@ def kept_again(consideration: Consideration, kept: Kept, plan: Plan) -> Consider
     if consideration.least_net_usd < float("inf"):
         if kept.lasting is None:
             return None
-        most = (cost - kept.lasting.least_usd_per_hour(problem, switching)) * switching.horizon_h
+        worth = switching.usd_per_rps * kept.capacity_rps
+        most = switching.horizon_h * kept.lasting.most_saved_usd_per_hour(
+            problem, switching, cost_usd_per_hour=cost, worth_usd_per_hour=worth
+        )
         if most >= consideration.least_net_usd:
             return None
     keep = ReplanOption("keep", plan, kept.capacity_rps, kept.load_multiple, cost, True, _NO_CHANGE)
@@ -379,12 +382,18 @@ class _Run:
         keep = self.options[0]
         if not keep.carries:
             return float("inf"), None
-        least, lasting = least_usd_per_hour(steady, relaxation.columns)
-        more = self._usd_per_hour(keep) - least
-        if self.problem.objective.maximises_rate:
+        least, polytope = least_usd_per_hour(steady, relaxation.columns), steady.polytope
+        more, is_rate = self._usd_per_hour(keep) - least.usd_per_hour, self.problem.objective.maximises_rate
+        lam, held_usd, held_worth_usd = steady.goal().lam_lower, least.alone, None
+        if is_rate:
             same_rps = keep.capacity_rps * (1 - _SAME_CAPACITY)
-            more = max(
-                more, keep.cost_usd_per_hour - least_cost_usd_per_hour(steady, relaxation.columns, rps=same_rps)
+            cheaper = least_cost_usd_per_hour(steady, relaxation.columns, rps=same_rps)
+            more = max(more, keep.cost_usd_per_hour - cheaper.usd_per_hour)
+            lam, held_usd, held_worth_usd = same_rps / polytope.scale_rps, cheaper.alone, -least.alone
+        lasting = None
+        if is_rate or self.problem.objective.kind == "min_cost":
+            lasting = lasting_bound(
+                polytope, least.relaxation, needed_lam=lam, held_usd=held_usd, held_worth_usd=held_worth_usd
             )
         return more * self.switching.horizon_h, lasting
 

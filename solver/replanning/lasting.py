@@ -1,9 +1,10 @@
-"""A bound on what any fleet costs that holds on later markets, too: most polls change nothing for most deployments.
+"""A bound on what changes save that holds on later markets, too: most polls change nothing for most deployments.
 
-The dual prices of the relaxation say what the requests of a load are worth, and so the most of it that a machine of
-each kind can carry, in USD/h. Whatever is for rent later at whichever price, all of a fleet's machines together have
-to carry all that is needed: the cheapest cover of that by fractions of machines, each for its worth, costs no more
-than any fleet. To find it is a sort, where another relaxation would rate every layout on every machine.
+The dual prices of the relaxation say what requests are worth, and so the most that a machine of each kind can carry,
+in USD/h. Whatever is for rent later at whichever price, all of a fleet's machines together have to carry all that is
+needed: the cheapest cover of that by fractions of machines, each for its worth, costs no more than any fleet. Where
+capacity is bought, no fleet is worth more than the fractions of machines that are worth the most within the budget.
+Both take a sort, where another relaxation would rate every layout on every machine.
 
 It is a relaxation of the Lagrangian of polytope/column_generation.py in which all rows but those of demand and of
 machines are left out, so that it is weaker than that where one of the others binds. In one way it is closer: machines
@@ -19,7 +20,7 @@ from math import ceil, inf, isfinite
 
 import numpy as np
 
-from sutler.solver.arrays import FloatArray
+from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.enumerate import AGGREGATED
 from sutler.solver.market.pools import PIECE_SIZES, Pool
 from sutler.solver.market.supply import Supply, build_supply, room_of
@@ -86,8 +87,11 @@ class Worth:
         usd = dict(zip(self.sizes, self.usd_per_gpu_hour, strict=True))
         best = total = 0.0
         for size in one.sizes:  # what is worth more for each GPU as a small piece is never left to a large one
-            total += max(0.0, usd[size] - best) * (room_of(size, one.gpus) if one.is_machine else 1)
-            best = max(best, usd[size])
+            if size in PIECE_SIZES:
+                total += max(0.0, usd[size] - best) * (room_of(size, one.gpus) if one.is_machine else 1)
+                best = max(best, usd[size])
+            else:  # or all of it is one piece
+                total = max(total, usd[size] * size)
         return total
 
 
@@ -107,37 +111,74 @@ class ForRent:
 
 @dataclass(frozen=True, slots=True)
 class LastingBound:
-    """What fleets cost at least on any market, for the same load, the same machines that stand and the same charges.
+    """What fleets can save at most on any market, with the same load, the same machines that stand and the same
+    charges.
 
-    `needed_usd_per_hour`: what the load is worth, all of which is to be carried; `worth`: how much of it machines
-    carry, without what is paid for storage beside them, `beside_fraction` of all at most. `held_usd_per_hour`: what
-    the best that starts nothing costs at least; None: nothing of that carries it.
+    `needed_usd_per_hour`: what the load is worth, or, where capacity is bought, what runs: who spends less has to
+    carry all of it; `worth`: how much of it machines carry. Storage beside them is worth `beside_usd` for each
+    dollar, and `beside_fraction` of all at most. Of what starts nothing: `held_usd_per_hour`, the least cost (None:
+    nothing carries it), and `held_worth_usd_per_hour`, the most that it is worth (None: more is worth nothing).
     """
 
     needed_usd_per_hour: float
     held_usd_per_hour: float | None
+    held_worth_usd_per_hour: float | None
     beside_fraction: float
+    beside_usd: float
     worth: tuple[Worth, ...]
 
-    def least_usd_per_hour(self, problem: Problem, switching: Switching) -> float:
-        """The least that any fleet and the change to it cost on the market of `problem`."""
+    def most_saved_usd_per_hour(
+        self, problem: Problem, switching: Switching, *, cost_usd_per_hour: float, worth_usd_per_hour: float
+    ) -> float:
+        """What any fleet on the market of `problem` is better by at most, less the change to it, than one of this
+        cost, whose capacity is worth so much; inf: it has machines of which nothing is known that matter."""
         supply = build_supply(problem)
-        start_s, per_hour = switching.least_start_s(problem), switching.weight / switching.horizon_h
         for_rent = _for_rent(supply)
+        price = np.array([one.price_usd_per_hour for one in for_rent])
+        count = np.array([one.count for one in for_rent])
+        held = np.array([one.held for one in for_rent], dtype=np.bool_)
         known = self._known(supply, for_rent)
+        worth = np.array([min((each.of(one) for each in known[one.pool]), default=inf) for one in for_rent])
+        start_s, per_hour = switching.least_start_s(problem), switching.weight / switching.horizon_h
+        start = np.where(held, 0.0, switching.start_usd(1.0, start_s) * per_hour) * price
+        stop = np.where(held, switching.stop_usd(1.0, start_s) * per_hour, 0.0) * price
+        least = self._least_cost_usd_per_hour(price + start - stop, worth, count) + float(stop @ count)
+        saved = cost_usd_per_hour - min(least, _or_no_limit(self.held_usd_per_hour))
+        if self.held_worth_usd_per_hour is None:
+            return saved
+        most = self._most_worth_usd_per_hour(price, worth - start + stop, count, problem.budget_usd_per_hour)
+        most = max(most - float(stop @ count), self.held_worth_usd_per_hour)
+        return max(saved, most - worth_usd_per_hour)
+
+    def _least_cost_usd_per_hour(self, cost: FloatArray, worth: FloatArray, count: IntArray) -> float:
+        """The least cost of fractions of machines that carry what is needed."""
         needed = self.needed_usd_per_hour
-        cost, worth, count, stopping = [needed], [needed], [self.beside_fraction], 0.0
-        for one in for_rent:
-            price = one.price_usd_per_hour
-            stop = switching.stop_usd(price, start_s) * per_hour if one.held else 0.0
-            start = 0.0 if one.held else switching.start_usd(price, start_s) * per_hour
-            stopping += stop * one.count
-            most = min((each.of(one) for each in known[one.pool]), default=inf)
-            cost.append(price + start - stop)
-            worth.append(min(most, needed))  # no more is needed of a whole machine
-            count.append(one.count)
-        cheapest = _cheapest_cover(np.array(cost), np.array(worth), np.array(count), needed)
-        return min(stopping + cheapest, _or_no_limit(self.held_usd_per_hour))
+        worth = np.minimum(worth, needed)  # no more is needed of a whole machine
+        free = cost <= 0
+        total = float(cost[free] @ count[free])
+        left = needed - float(worth[free] @ count[free])
+        useful = ~free & (worth > 0)
+        ratio, each = cost[useful] / worth[useful], worth[useful] * count[useful]
+        if self.beside_usd > 0:
+            ratio, each = np.append(ratio, 1 / self.beside_usd), np.append(each, self.beside_fraction * needed)
+        order = np.argsort(ratio, kind="stable")
+        taken = np.minimum(np.cumsum(each[order]), max(0.0, left))
+        return total + float(np.diff(taken, prepend=0.0) @ ratio[order])
+
+    def _most_worth_usd_per_hour(
+        self, price: FloatArray, worth: FloatArray, count: IntArray, budget_usd_per_hour: float | None
+    ) -> float:
+        """The most that fractions of machines are worth within the budget."""
+        useful = worth > 0
+        if budget_usd_per_hour is None or np.isinf(worth).any():
+            return float(worth[useful] @ count[useful])
+        free = useful & (price <= 0)
+        paid = useful & ~free
+        ratio, spent = worth[paid] / price[paid], price[paid] * count[paid]
+        ratio, spent = np.append(ratio, self.beside_usd), np.append(spent, budget_usd_per_hour)
+        order = np.argsort(-ratio, kind="stable")
+        taken = np.minimum(np.cumsum(spent[order]), budget_usd_per_hour)
+        return float(worth[free] @ count[free]) + float(np.diff(taken, prepend=0.0) @ ratio[order])
 
     def _known(self, supply: Supply, for_rent: Sequence[ForRent]) -> list[list[Worth]]:
         """Returns [pools] what is known of machines that can do all that these can."""
@@ -156,18 +197,24 @@ class LastingBound:
 
 
 def lasting_bound(
-    polytope: Polytope, relaxation: Relaxation, lam_lower: float, held_usd_per_hour: float
+    polytope: Polytope, relaxation: Relaxation, *, needed_lam: float, held_usd: float, held_worth_usd: float | None
 ) -> LastingBound | None:
-    """The bound at the prices of a relaxation that minimises cost; None where it would not hold: where replicas hand
-    over to each other, which takes more than machines."""
+    """The bound at the prices of a relaxation of the goal, for fleets that have to carry `needed_lam`.
+
+    `held_usd` and `held_worth_usd`: as in LastingBound, not finite where nothing carries it. None where it would not
+    hold: where replicas hand over to each other, which takes more than machines.
+    """
     if (polytope.candidates.role != AGGREGATED).any() or not isfinite(relaxation.objective):
         return None
     num_demands = len(polytope.demands)
     prices = np.where(np.arange(polytope.num_rate_rows) < num_demands, relaxation.demand_duals, 0.0)
     fractions = np.array([demand.fraction for demand in polytope.demands])
-    needed = float(fractions @ prices[:num_demands]) * lam_lower
+    needed = float(fractions @ prices[:num_demands]) * needed_lam
     earned = np.maximum(np.where(polytope.rate > 0, gains(polytope, prices), 0.0).max(axis=1), 0.0)
-    storage, used = polytope.candidates.storage_usd_per_hour, (relaxation.load > 0) & (earned > 0)
+    of_budget = max(0.0, -float(relaxation.resource_duals[polytope.resources.index("budget")]))
+    beside_usd = 1.0 if held_worth_usd is None else of_budget
+    storage = polytope.candidates.storage_usd_per_hour * beside_usd
+    used = (relaxation.load > 0) & (earned > 0)
     beside = float(min(1.0, (storage[used] / earned[used]).max(initial=0.0)))
     per_piece = _usd_per_gpu(polytope, earned - np.minimum(storage, beside * earned))
     for_rent, pools = _for_rent(polytope.supply), [_machines(pool) for pool in polytope.supply.pools]
@@ -180,8 +227,9 @@ def lasting_bound(
         machines, each = pools[pool], tuple(sorted(of_pool))
         usd = tuple(ceil(per_piece.get((pool, size), 0.0) / _USD_STEP) * _USD_STEP for size in each)
         found.append(Worth(machines, each, usd, count[machines]))
-    held = held_usd_per_hour if isfinite(held_usd_per_hour) else None
-    return LastingBound(needed, held, beside, _without_repetition(found))
+    held = held_usd if isfinite(held_usd) else None
+    held_worth = held_worth_usd if held_worth_usd is None or isfinite(held_worth_usd) else 0.0
+    return LastingBound(needed, held, held_worth, beside, beside_usd, _without_repetition(found))
 
 
 def _without_repetition(found: Sequence[Worth]) -> tuple[Worth, ...]:
@@ -244,16 +292,3 @@ def _usd_per_gpu(polytope: Polytope, earned: FloatArray) -> dict[tuple[int, int]
             for piece in {*pieces}:
                 found[piece] += more
     return found
-
-
-def _cheapest_cover(cost: FloatArray, worth: FloatArray, count: FloatArray, needed: float) -> float:
-    """The least cost of fractions of machines whose worth is `needed` at least."""
-    free = cost <= 0
-    total = float(cost[free] @ count[free])
-    needed -= float(worth[free] @ count[free])
-    if needed <= 0:
-        return total
-    useful = np.flatnonzero(~free & (worth > 0))
-    order = useful[np.argsort(cost[useful] / worth[useful], kind="stable")]
-    taken = np.minimum(np.cumsum(worth[order] * count[order]), needed)
-    return total + float(np.diff(taken, prepend=0.0) @ (cost[order] / worth[order]))

@@ -36,7 +36,6 @@ from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
 from sutler.solver.problem import Problem
 from sutler.solver.progress import SecondsLeft
-from sutler.solver.replanning.lasting import LastingBound, lasting_bound
 from sutler.solver.replanning.standing import (
     StandingCandidates,
     StandingDeployment,
@@ -164,37 +163,35 @@ def relaxed(steady: SteadyProblem) -> Relaxation:
     return solve_relaxation(steady.polytope, steady.goal())
 
 
-def least_usd_per_hour(steady: SteadyProblem, columns: IntArray) -> tuple[float, LastingBound | None]:
-    """What the goal and the change come to at least, of any fleet; inf: there is none. And, where cost is the goal,
-    what that says of later markets.
+@dataclass(frozen=True, slots=True)
+class Least:
+    """What a goal and the change come to at least, USD/h, of any fleet: where something starts, by this relaxation,
+    and where nothing does; inf: there is none."""
 
-    `columns`: of a relaxation of it, to start from.
-    """
-    starting, alone = _cases(steady)
-    (usd, relaxation), (usd_alone, _) = (_least(case, case.goal(), columns) for case in (starting, alone))
-    if steady.polytope.problem.objective.kind != "min_cost":
-        return min(usd, usd_alone), None
-    lasting = lasting_bound(steady.polytope, relaxation, starting.goal().lam_lower, usd_alone)
-    return min(usd, usd_alone), lasting
+    starting: float
+    alone: float
+    relaxation: Relaxation
+
+    @property
+    def usd_per_hour(self) -> float:
+        return min(self.starting, self.alone)
 
 
-def least_cost_usd_per_hour(steady: SteadyProblem, columns: IntArray, *, rps: float) -> float:
-    """What a fleet that carries `rps` and the change to it cost at least; inf: there is none."""
+def least_usd_per_hour(steady: SteadyProblem, columns: IntArray) -> Least:
+    """Of the goal. `columns`: of a relaxation of it, to start from."""
+    return _least([(case, case.goal()) for case in _cases(steady)], columns)
+
+
+def least_cost_usd_per_hour(steady: SteadyProblem, columns: IntArray, *, rps: float) -> Least:
+    """Of what a fleet that carries `rps` costs."""
     polytope = steady.polytope
     lam = rps / polytope.scale_rps
-    return min(
-        _least(
-            case,
-            Goal(
-                0.0,
-                polytope.cost_use + case.charges.start_per_use,
-                polytope.cost_rent + case.charges.start - case.charges.stop,
-                lam,
-            ),
-            columns,
-        )[0]
-        for case in _cases(steady)
-    )
+    goals = []
+    for case in _cases(steady):
+        use = polytope.cost_use + case.charges.start_per_use
+        rent = polytope.cost_rent + case.charges.start - case.charges.stop
+        goals.append((case, Goal(0.0, use, rent, lam)))
+    return _least(goals, columns)
 
 
 def _cases(steady: SteadyProblem) -> tuple[SteadyProblem, SteadyProblem]:
@@ -205,11 +202,14 @@ def _cases(steady: SteadyProblem) -> tuple[SteadyProblem, SteadyProblem]:
     return replace(steady, charges=steady.least), replace(steady, charges=steady.least_alone, polytope=on_held)
 
 
-def _least(case: SteadyProblem, goal: Goal, columns: IntArray) -> tuple[float, Relaxation]:
-    found = solve_relaxation(case.polytope, goal, columns=columns)
-    counts = np.array([float(c.count) for c in case.polytope.supply.classes])
-    least = found.bound + float(case.charges.stop @ counts) if np.isfinite(found.objective) else float("inf")
-    return least, found
+def _least(goals: Sequence[tuple[SteadyProblem, Goal]], columns: IntArray) -> Least:
+    found, usd = [], []
+    for case, goal in goals:
+        relaxation = solve_relaxation(case.polytope, goal, columns=columns)
+        stops = case.charges.stop @ [c.count for c in case.polytope.supply.classes]
+        found.append(relaxation)
+        usd.append(relaxation.bound + float(stops) if np.isfinite(relaxation.objective) else float("inf"))
+    return Least(usd[0], usd[1], found[0])
 
 
 def steady_fleet(

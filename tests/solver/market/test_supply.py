@@ -229,6 +229,15 @@ def test_an_on_demand_offer_and_a_bid_for_the_same_cards_exclude_each_other() ->
     assert [(rental.contract, rental.price_usd_per_hour) for rental in plan.rentals] == [("interruptible", 1.0)]
 
 
+def test_more_of_an_offer_than_its_machine_has_cannot_be_rented() -> None:
+    """Three of one GPU each on a machine of one: whoever lists them so has one to rent."""
+    offers = [an_offer("a", available=3, machine_id="m", machine_gpus=1)]
+    problem = a_problem(offers=offers, rows=[measured("a", {"w1": 2.0})], budget_usd_per_hour=10.0)
+    plan = solve(problem)
+    assert plan.throughput_rps == pytest.approx(2.0)
+    assert sum(rental.count for rental in plan.rentals) == 1
+
+
 def test_slices_without_card_numbers_share_the_gpus_that_the_machine_has_left() -> None:
     """Four slices of 2 on a machine of which 6 GPUs can be rented: three of them."""
     slices = [an_offer("a", 2, offer_id=str(n), machine_id="m", machine_gpus=6) for n in range(4)]
