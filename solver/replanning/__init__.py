@@ -5,7 +5,7 @@ standing.py      the running fleet as an allocation of the polytope: what it car
 switching.py     what a change costs: machines that start and stop, engines that start anew
 steady.py        the best fleet when every change is charged, and the best step to it
 steps.py         how much one plan may change at once
-lasting.py       what any fleet costs at least on later markets
+lasting.py       what changes save at most on later markets
 considering.py   the front door: the options, least disruptive first
 """
 

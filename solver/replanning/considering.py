@@ -121,7 +121,7 @@ class ReplanOption:
 class Kept:
     """What was found of a fleet that carries its load as it is routed: it is as true on other markets.
 
-    `lasting`: what any fleet costs there at least; None: that is not known.
+    `lasting`: what a change saves there at most; None: that is not known.
     """
 
     capacity_rps: float

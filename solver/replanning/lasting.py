@@ -51,9 +51,12 @@ class Machines:
     network: str = ""
 
     def can_do_all_of(self, other: "Machines") -> bool:
-        """Whether whatever runs on the others runs on these, as fast and with no more to pay beside the machine."""
+        """Whether whatever runs on the others runs on these, as fast and with no more to pay beside the machine. What
+        several machines of a network are worth together is told of each of them alone."""
+        if self.network or other.network:
+            return self == other
         return (
-            (self.gpu, self.network) == (other.gpu, other.network)
+            self.gpu == other.gpu
             and self.intra_gb_per_s >= other.intra_gb_per_s
             and _or_no_limit(self.disk_gb_per_gpu) >= _or_no_limit(other.disk_gb_per_gpu)
             and self.disk_included_gb_per_gpu >= other.disk_included_gb_per_gpu
@@ -219,14 +222,15 @@ def lasting_bound(
     per_piece = _usd_per_gpu(polytope, earned - np.minimum(storage, beside * earned))
     for_rent, pools = _for_rent(polytope.supply), [_machines(pool) for pool in polytope.supply.pools]
     count = _gpus_of(pools, for_rent)
-    sizes: dict[int, set[int]] = defaultdict(set)
+    most: dict[Machines, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for one in for_rent:
-        sizes[one.pool].update(one.sizes)
-    found = []
-    for pool, of_pool in sizes.items():
-        machines, each = pools[pool], tuple(sorted(of_pool))
-        usd = tuple(ceil(per_piece.get((pool, size), 0.0) / _USD_STEP) * _USD_STEP for size in each)
-        found.append(Worth(machines, each, usd, count[machines]))
+        of_size = most[pools[one.pool]]
+        for size in one.sizes:
+            of_size[size] = max(of_size[size], ceil(per_piece.get((one.pool, size), 0.0) / _USD_STEP) * _USD_STEP)
+    found = [
+        Worth(machines, tuple(sorted(usd)), tuple(usd[size] for size in sorted(usd)), count[machines])
+        for machines, usd in most.items()
+    ]
     held = held_usd if isfinite(held_usd) else None
     held_worth = held_worth_usd if held_worth_usd is None or isfinite(held_worth_usd) else 0.0
     return LastingBound(needed, held, held_worth, beside, beside_usd, _without_repetition(found))

@@ -99,6 +99,16 @@ def test_a_machine_is_worth_what_its_best_cut_is() -> None:
     assert smaller.of(ForRent(0, 3, (1, 2, 3), 1.0, 1)) == pytest.approx(2 * 1.2 + 1.0)  # one of two, and one of one
 
 
+def test_on_a_network_nothing_is_told_of_other_machines() -> None:
+    """A pipeline over two kinds of them is worth what both are together, however that is split between them."""
+    one, better = Machines("a", 64.0, None, 0.0, 0.0, (), "net"), Machines("a", 600.0, None, 0.0, 0.0, (), "net")
+    assert one.can_do_all_of(one)
+    assert not better.can_do_all_of(one)
+    alone = replace(one, network="")
+    assert replace(better, network="").can_do_all_of(alone)
+    assert not alone.can_do_all_of(one)
+
+
 def test_on_the_same_market_it_is_as_close_as_the_relaxation() -> None:
     problem, question = one_machine()
     found = kept(question)

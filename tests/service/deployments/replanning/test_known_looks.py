@@ -50,6 +50,14 @@ def looked_at(*offers: Any, world: World | None = None) -> World:
     return world
 
 
+def on_another_market() -> World:
+    """The same on a market that changes nothing, and is yet to be looked at."""
+    world = looked_at(*with_bolt_at(2.3))
+    world.passes(60)
+    world.poll(*with_bolt_at(2.25))
+    return world
+
+
 def test_what_changes_nothing_is_found_without_the_solver_which_would_say_the_same(asked: list[Any]) -> None:
     world = looked_at(*with_bolt_at(2.3))
     assert len(asked) == 1
@@ -82,18 +90,14 @@ def test_an_offer_that_is_worth_a_change_is_taken_as_soon_as_it_has_settled(aske
 
 
 def test_another_load_is_another_question(asked: list[Any]) -> None:
-    world = looked_at(*with_bolt_at(2.3))
-    world.passes(60)
-    world.poll(*with_bolt_at(2.25))
+    world = on_another_market()
     world.traffic = traffic(40.0, 4.0, at=world.now, policy=world.policy)
     assert world.look().plan is not None
     assert len(asked) == 2
 
 
 def test_machines_that_were_lost_are_another_question(asked: list[Any]) -> None:
-    world = looked_at(*with_bolt_at(2.3))
-    world.passes(60)
-    world.poll(*with_bolt_at(2.25))
+    world = on_another_market()
     assert world.holdings is not None
     world.reports([holding.model_copy(update={"count": 1}) for holding in world.holdings])
     assert world.look().plan is not None
@@ -101,9 +105,7 @@ def test_machines_that_were_lost_are_another_question(asked: list[Any]) -> None:
 
 
 def test_another_policy_is_another_question(asked: list[Any]) -> None:
-    world = looked_at(*with_bolt_at(2.3))
-    world.passes(60)
-    world.poll(*with_bolt_at(2.25))
+    world = on_another_market()
     world.policy = world.policy.model_copy(update={"startup_s": world.policy.startup_s + 60})
     world.look()
     assert len(asked) == 2
