@@ -56,7 +56,7 @@ help:
 	@echo "make papers                the papers' evaluations again, by sutler and its rivals: writes docs/papers.md"
 	@echo "make export-check          have SkyPilot and vLLM read what is exported for them (installs both into build/, 2.5 GB)"
 	@echo "make extras-check          test what needs torch or aiconfigurator (installs them into build/, about 1.5 GB)"
-	@echo "make engine-check          the product beside a running vLLM on CPUs (installs it into build/, 1.7 GB; 7 minutes)"
+	@echo "make engine-check          the product beside a running vLLM on CPUs (installs it into build/, 1.7 GB; 6 minutes)"
 	@echo "make docs                  the documentation as a site in build/docs (installs Sphinx into build/, 60 MB)"
 	@echo "make picture               record the terminal for README.md (needs node)"
 	@echo "make accuracy DATA=FILE    how far the estimates are from measured runs: writes docs/accuracy.md"

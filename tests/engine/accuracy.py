@@ -157,9 +157,9 @@ def at_percentile(served: Served, arrivals: Arrivals, workload: str) -> dict[str
 
 def closed_form(folder: Path, rate_rps: float, workload: str, near: dict[str, float]) -> dict[str, float]:
     """The limit of each metric, of one workload alone, at which plans give a core just so many requests/s of the mix:
-    what they take the percentile for at that load. Sought around `near`; NaN where it is beyond a factor of 4."""
+    what they take the percentile for at that load. Sought around `near`; NaN where it is beyond a factor of 2."""
     found = {}
-    at = np.geomspace(0.25, 4.0, 17)
+    at = np.geomspace(0.5, 2.0, 9)
     for metric, seconds in near.items():
         limits = ",".join(f"{seconds * one:.6g}" for one in at)
         path = f"models.tiny.workloads.{workload}.slo.{metric.removesuffix('_s')}_p{PERCENTILE}_s"

@@ -22,11 +22,12 @@ VERSION: Final = "0.32.0"
 DTYPE: Final = "bfloat16" if "avx512_bf16" in Path("/proc/cpuinfo").read_text() else "float32"
 LENGTHS: Final = {"short": (64, 32), "long": (512, 64)}  # tokens of prompts and answers
 MIX: Final = {"short": 4.0, "long": 1.0}
-# A core as its owner would describe it: what a product of matrices and reading memory reach in PyTorch.
+# A core as its owner would describe it: what a product of matrices reaches in PyTorch, and what reading memory does,
+# of 32 bits half of that, since plans count weights of 16.
 CORE: Final = {
     "memory_gb": 1.6,
     "memory_bandwidth_gb_per_s": 10.0,
-    "peak_tflops_bf16_dense": 0.3,
+    "peak_tflops_bf16_dense": {"bfloat16": 0.3, "float32": 0.09}[DTYPE],
     "architecture": "cpu",
 }
 

@@ -11,8 +11,9 @@ import platform
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -50,21 +51,25 @@ class Report:
             yield
         except Exception as error:
             self.failed.append(name)
-            self.say(f"- **failed**: {type(error).__name__}: {str(error)[-2000:]}")
+            where = " < ".join(frame.name for frame in reversed(traceback.extract_tb(error.__traceback__)[1:]))
+            self.say(f"- **failed**: {type(error).__name__}: {str(error)[-2000:]} ({where})")
         self.say(f"- {time.monotonic() - begun_s:.0f} s, load {os.getloadavg()[0]:.0f}")
 
 
 def _in_process(
-    model: Path, folder: Path, requests: int
+    model: Path, folder: Path, requests: int, beside_start: "Future[str]"
 ) -> tuple[accuracy.Measured, dict[str, list[scheduling.Step]]]:
+    """Measured alone: beside others its steps take longer."""
     with clocked(model, folder / "clocked.log") as engine:
+        wait([beside_start])
         steps = {name: scheduling.of_the_engine(engine, prompts) for name, prompts in scheduling.BURSTS.items()}
         return accuracy.measured(engine, requests=requests), steps
 
 
-def _deployed(model: Path, calibration: Path, folder: Path) -> list[tuple[bool, str]]:
-    folder.mkdir()
-    return list(deployment.show(model, json.loads(calibration.read_text()), folder))
+def _deployed(model: Path, folder: Path) -> list[tuple[bool, str]]:
+    calibration, plan = (json.loads((folder / name).read_text()) for name in ("mine.json", "calibrated.json"))
+    (own := folder / "deployed").mkdir()
+    return list(deployment.show(model, calibration, plan["throughput_rps"], own))
 
 
 def _steps(report: Report, measured: dict[str, list[scheduling.Step]]) -> None:
@@ -178,28 +183,27 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sutler-engine-") as name, ThreadPoolExecutor(1) as pool:
         folder, model = Path(name), Path("build/engine-model").resolve()
         found = None
-        with report.part("In process"):  # alone: beside others its steps take longer
-            found, steps = _in_process(model, folder, options.requests)
+        reading = pool.submit(serving.read_by_vllm, folder)
+        with report.part("In process"):
+            found, steps = _in_process(model, folder, options.requests, reading)
         if found is not None:
             with report.part("Steps"):
                 _steps(report, steps)
             with report.part("Closed loops"):
                 _closed(report, found, model, folder)
-        calibration = folder / "mine.json"
-        deploying = pool.submit(_deployed, model, calibration, folder / "deployed")
         with report.part("Commands"):
-            report.say(f"- {serving.read_by_vllm(folder)}")
+            report.say(f"- {reading.result()}")
+        deploying = pool.submit(_deployed, model, folder)
         with report.part("An offline plan's script"):
             planned_s = serving.offline_run(model, folder)
             report.say(f"- 12 requests answered, and the script ended by itself; planned {planned_s:.0f} s")
-        if calibration.exists() and found is not None:
+        if (folder / "calibrated.json").exists() and found is not None:
             with report.part("Random arrivals, means"):
                 _open(report, found, folder)
             with report.part(f"Random arrivals, p{accuracy.PERCENTILE} at 60 % of what the engine can do"):
                 _percentiles(report, found, folder, 0.6)
             with report.part("vLLM's own benchmark"):
-                for holds, what in serving.benchmarked(folder / "calibrated.json", model, folder):
-                    report.expect(holds, what)
+                report.expect(*serving.benchmarked(folder / "calibrated.json", model, folder))
         with report.part("A deployment, beside the last parts"):
             for holds, what in deploying.result():
                 report.expect(holds, what)

@@ -10,7 +10,7 @@ Reads one job a line from standard input and answers each with a line, both JSON
 
 Each step of the engine moves the clock by the CPU time that this process took for it, and by nothing else: what other
 programs take of the machine hardly shows. Between two steps requests are handed over whose time has come. The model
-is made up: a Llama of 25 million parameters without weights, written to the folder MODEL where there is none.
+is made up: a Llama of up to 25 million parameters without weights, written to the folder MODEL.
 """
 
 import json
@@ -31,12 +31,12 @@ os.environ |= {
 }
 
 VOCABULARY = 2048
+LAYERS = {"bfloat16": 8, "float32": 3}  # by DTYPE, so that a step takes about as long on either kind of processor
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_size": 512,
     "intermediate_size": 1408,
-    "num_hidden_layers": 8,
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "vocab_size": VOCABULARY,
@@ -48,7 +48,7 @@ CONFIG = {
 }
 
 
-def write_model(folder: Path) -> None:
+def write_model(folder: Path, dtype: str) -> None:
     """A config and a tokenizer of the words w3, w4, ...; the engine makes up the weights (`--load-format dummy`)."""
     from tokenizers import Tokenizer, models, pre_tokenizers  # type: ignore[import-not-found, unused-ignore]
     from transformers import PreTrainedTokenizerFast  # type: ignore[import-not-found, unused-ignore]
@@ -59,7 +59,8 @@ def write_model(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps(CONFIG, indent=1), encoding="utf-8")
+    config = {**CONFIG, "num_hidden_layers": LAYERS[dtype]}
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
 class Clocked:
@@ -135,8 +136,7 @@ class Clocked:
 def main(model: Path, dtype: str) -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is not an answer
-    if not (model / "config.json").exists():
-        write_model(model)
+    write_model(model, dtype)
     clocked = Clocked(model, dtype)
     answers.write(json.dumps({"ready_s": time.process_time()}) + "\n")
     for line in sys.stdin:

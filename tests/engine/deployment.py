@@ -19,12 +19,13 @@ NAME: Final = "tiny"
 WINDOW_S: Final = 20
 REQUESTS: Final = 110  # chosen: traffic is judged by 100
 SENT_RPS: Final = 2.0
+CARRIED_RPS: Final = 1.4  # by one core
 PLANNED_RPS: Final = 0.8
 
 
-def _problem(model: Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
-    """One core for what is planned, two for twice as much: little of what a core could do is counted on, since this
-    machine is also busy with everything else."""
+def _problem(model: Path, calibration: Mapping[str, Any], full_rps: float) -> dict[str, Any]:
+    """One core for what is planned, two for twice as much: little of what a core could do, `full_rps`, is counted on,
+    since this machine is also busy with everything else."""
     asked = problem(model)
     (served,) = asked["models"]
     whole = sum(MIX.values())
@@ -35,7 +36,7 @@ def _problem(model: Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: value for name, value in asked.items() if name != "budget_usd_per_hour"},
         "objective": {"kind": "min_cost"},
-        "limits": {"max_utilisation_fraction": 0.1},
+        "limits": {"max_utilisation_fraction": min(1.0, CARRIED_RPS / full_rps)},
         "throughput": {"calibration": calibration},
     }
 
@@ -149,13 +150,13 @@ def send(
     return Counter(to)
 
 
-def show(model: Path, calibration: Mapping[str, Any], folder: Path) -> Iterator[tuple[bool, str]]:
+def show(model: Path, calibration: Mapping[str, Any], full_rps: float, folder: Path) -> Iterator[tuple[bool, str]]:
     """A deployment's life; yields whether each thing that was shown held, and what it was."""
     environment = settings(folder, SUTLER_OUTGOING_NETWORKS="127.0.0.0/8")
     with ExitStack() as stack:
         site = Site(stack.enter_context(serving(folder, environment)), folder)
         policy = {"window_s": WINDOW_S, "lead_quantile": None, "cooldown_s": 0, "startup_s": 10}
-        site.ask("PUT", f"/{NAME}", {"problem": _problem(model, calibration), "policy": policy})
+        site.ask("PUT", f"/{NAME}", {"problem": _problem(model, calibration, full_rps), "policy": policy})
         first = site.plan(1)
         servers: dict[str, Server] = {}
         site.carry_out(first, servers, stack)
@@ -169,7 +170,7 @@ def show(model: Path, calibration: Mapping[str, Any], folder: Path) -> Iterator[
         yield len(servers) > 1, f"it rents {len(servers)} cores, whose scripts start vLLM beside the first"
         site.read(servers)
         router = _router(second, folder)
-        yield from _as_routed(router, send(router, servers, count=REQUESTS // 2, seed=2))
+        yield from _as_routed(router, send(router, servers, count=REQUESTS // 4, seed=2))
         plan = site.ask("GET", f"/{NAME}/plan")  # the newest: more traffic may have made a third one meanwhile
         name, server = max(servers.items())
         server.kill()

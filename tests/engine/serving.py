@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import requests
@@ -103,38 +103,30 @@ def wait_until_up(server: Server) -> None:
     until(server.is_up, patience_s=START_S)
 
 
-def benchmarked(plan: Path, model: Path, folder: Path) -> Iterator[tuple[bool, str]]:
+def benchmarked(plan: Path, model: Path, folder: Path, *, clients: int = 4) -> tuple[bool, str]:
     """`vllm bench serve` against the engine of a plan of one machine, and whether `profiles import` takes what it
     saves."""
     router = json.loads(sutler("export", plan, "-f", "router", folder=folder))
     ((_, replica),) = router["replicas"].items()
     asked = written(folder / "benchmarked.yaml", problem(model))
-    words: list[object] = ["--gpu", "core", "--tensor-parallel", 1, "--model", "tiny", "--precision", "bf16"]
-    words += ["--engine", "vllm", "--engine-version", f"{VERSION}+bench", "--problem", asked, "--json"]
+    prompt, answer = LENGTHS["long"]
+    saved = folder / "bench.json"
     with started(plan, folder, machine=replica["host"]) as server:
         wait_until_up(server)
-        for name, clients in (("short", 1), ("long", 4)):
-            saved = _bench(server, model, folder, name, clients)
-            imported = sutler("profiles", "import", folder / f"bench-{name}-{clients}.json", *words, folder=folder)
-            rate = f"{saved['request_throughput']:.1f} requests/s in wall-clock time"
-            yield json.loads(imported)[0]["kept"] == 1, f"{name}, {clients} in flight: {rate}, imported"
-
-
-def _bench(server: Server, model: Path, folder: Path, name: str, clients: int) -> dict[str, Any]:
-    """What it saved, in folder/bench-NAME-CLIENTS.json."""
-    prompt, answer = LENGTHS[name]
-    saved = folder / f"bench-{name}-{clients}.json"
-    words = ["bench", "serve", "--backend", "vllm", "--base-url", server.url, "--model", "tiny"]
-    words += ["--tokenizer", str(model), "--dataset-name", "random", "--random-input-len", str(prompt)]
-    words += ["--random-output-len", str(answer), "--max-concurrency", str(clients), "--ignore-eos"]
-    words += ["--num-prompts", str(max(10, 4 * clients)), "--save-result", "--result-dir", str(folder)]
-    words += ["--result-filename", saved.name, "--disable-tqdm"]
-    done = subprocess.run(
-        [ENGINE / "vllm", *words], env=environment(), capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(saved.read_text())
-    return found
+        words = ["bench", "serve", "--backend", "vllm", "--base-url", server.url, "--model", "tiny"]
+        words += ["--tokenizer", str(model), "--dataset-name", "random", "--random-input-len", str(prompt)]
+        words += ["--random-output-len", str(answer), "--max-concurrency", str(clients), "--ignore-eos"]
+        words += ["--num-prompts", str(4 * clients), "--save-result", "--result-dir", str(folder)]
+        words += ["--result-filename", saved.name, "--disable-tqdm"]
+        done = subprocess.run(
+            [ENGINE / "vllm", *words], env=environment(), capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    told: list[object] = ["--gpu", "core", "--tensor-parallel", 1, "--model", "tiny", "--precision", "bf16"]
+    told += ["--engine", "vllm", "--engine-version", f"{VERSION}+bench", "--problem", asked, "--json"]
+    imported = json.loads(sutler("profiles", "import", saved, *told, folder=folder))
+    rate = f"{json.loads(saved.read_text())['request_throughput']:.1f} requests/s in wall-clock time"
+    return imported[0]["kept"] == 1, f"long, {clients} in flight: {rate}, imported"
 
 
 def offline_run(model: Path, folder: Path, *, count: int = 12) -> float:
