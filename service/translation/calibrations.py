@@ -21,6 +21,7 @@ from sutler.solver.calibration.corrections import Corrections, Correlation, RunP
 from sutler.solver.calibration.factors import (
     CLASS_FACTORS,
     ENGINE_FACTORS,
+    MAY_VANISH,
     Calibration,
     EngineFactors,
     Factors,
@@ -141,7 +142,8 @@ def _changed(entry: Entry, values: Mapping[str, float], allowed: tuple[str, ...]
     if unknown:
         raise _of_another_version(field, ", ".join(sorted(unknown)))
     for name, value in values.items():
-        if not 1 / MOST_MOVED <= value / getattr(entry, name) <= MOST_MOVED:
+        least = 0.0 if name in MAY_VANISH else 1 / MOST_MOVED
+        if not least <= value / getattr(entry, name) <= MOST_MOVED:
             remedy = f"is more than {MOST_MOVED:g} times off the shipped {getattr(entry, name):g}: no stack is"
             raise DocumentError.of(f"{field}.{name}", remedy, value=value)
     changes: dict[str, Any] = dict(values)

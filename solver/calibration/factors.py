@@ -131,6 +131,8 @@ class EngineFactors:
 ENGINE_FACTORS: Final = tuple(
     field.name for field in fields(EngineFactors) if field.type is float and field.name != "band"
 )
+# Stands for HTTP and tokenizing, which an engine that is asked in its own process has none of.
+MAY_VANISH: Final = frozenset({"first_token_base"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ EXPERT_KERNEL_SPREAD: Final = {"expert_compute": 0.5, "expert_bandwidth": 0.25, 
 ROWS_PER_GROUP: Final = 15.0
 # Errors beyond a factor e are queues or failed runs, not speeds.
 LARGEST_LOG_ERROR: Final = 1.0
+# A millionth is as good as nothing, and what documents of calibrations can say.
+VANISHED: Final = -6 * np.log(10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def fitted(
         xtol=tolerance,
         ftol=tolerance,
     )
-    return moved(prior, chosen, solution.x)
+    return moved(prior, chosen, np.maximum(solution.x, VANISHED))
 
 
 def moved(prior: Calibration, chosen: Sequence[Parameter], moves: FloatArray) -> Calibration:

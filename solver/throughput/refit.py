@@ -22,7 +22,7 @@ import scipy
 
 from sutler.solver.arrays import FloatArray
 from sutler.solver.calibration.corrections import covariance, krige
-from sutler.solver.calibration.factors import REFERENCE_ENGINE, Calibration, EngineFactors
+from sutler.solver.calibration.factors import MAY_VANISH, REFERENCE_ENGINE, Calibration, EngineFactors
 from sutler.solver.throughput.calibrate import (
     FIRST_TOKEN_SPREAD,
     LARGEST_LOG_ERROR,
@@ -176,9 +176,8 @@ def _with_first_tokens(runs: Sequence[ServingRun], start: Calibration) -> Calibr
     def found(calibration: Calibration) -> FloatArray:
         return errors(waited, calibration).ttft_s / FIRST_TOKEN_ERROR
 
-    # The base stands for HTTP and tokenizing, which an engine that is asked in its own process has none of.
     chosen = [
-        Parameter(f"engine:{engine}", name, spread, may_vanish=name == "first_token_base")
+        Parameter(f"engine:{engine}", name, spread, may_vanish=name in MAY_VANISH)
         for name, spread in FIRST_TOKEN_SPREAD.items()
     ]
     return fitted(known, chosen, found, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=20, tolerance=1e-3)

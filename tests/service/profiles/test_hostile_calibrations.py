@@ -96,6 +96,7 @@ def test_what_no_fit_can_have_made_is_refused_by_name(calibration: dict[str, Any
         changed((("engine",), "no-such-engine")),
         changed((("least_band",), 100.0)),
         changed((("engines", "vllm", "first_token_wave"), 999.0)),
+        changed((("engines", "vllm", "first_token_base"), 1e-6)),
         changed((("points",), [])),
     ],
 )
