@@ -10,7 +10,7 @@ SKYPILOT := skypilot==0.14.1
 TORCH := torch==2.13.0
 PLAYWRIGHT := playwright==1.65.2
 # Of the tests: half as many again as cores, since many wait for services.
-WORKERS ?= $(shell $(BIN)/python -c 'import os; print(max(2, (os.cpu_count() or 2) * 3 // 2))')
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(max(2, (os.cpu_count() or 2) * 2))')
 # Random problems whose plans export-check has vLLM read.
 PROBLEMS ?= 20
 

@@ -92,7 +92,7 @@ class CalibrationPoint(Document):
     spread: Small
     """How uncertain its rate was before, against that of a measured GPU class."""
     log_error: LogError
-    """Logarithm of measured over predicted requests/s."""
+    """Logarithm of measured over predicted: requests/s, or a decode step over a prompt."""
     noise: Small
     """Standard deviation of that by itself."""
 
@@ -157,3 +157,6 @@ class CalibrationDocument(Document):
     """How far the points are followed: as far as runs predict each other."""
     points: Annotated[tuple[CalibrationPoint, ...], Field(strict=False, max_length=1_000)]
     """The runs."""
+    phase_points: Annotated[tuple[CalibrationPoint, ...], Field(strict=False, max_length=1_000)] = ()
+    """Those with one request in flight, by how much longer decode steps took against the prompt than predicted.
+    Without any, both are corrected alike."""

@@ -4,7 +4,7 @@ What no fit moves (bands of GPU classes, priors, which GPU belongs to which clas
 the document.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any, Final, TypeVar
 
@@ -48,6 +48,7 @@ def fitted_parts(calibration: Calibration) -> dict[str, object]:
         "least_band": 1.0 if corrections is None else corrections.least_band,
         "share": 1.0 if corrections is None else corrections.share,
         "points": () if corrections is None else _points(corrections),
+        "phase_points": () if corrections is None or corrections.phases is None else _points(corrections.phases),
     }
 
 
@@ -77,7 +78,7 @@ def calibration_of(document: CalibrationDocument, *, field: str = "throughput.ca
         engines={**shipped.engines, **engines},
         kernels=_kernels(document, shipped),
         correlation=correlation,
-        corrections=_corrections(document, correlation, field) if document.points else None,
+        corrections=_corrected(document, correlation, field) if document.points else None,
         name=named,
         serves=document.engine,
         version=f"calibration {named} on {shipped.version}",
@@ -91,19 +92,29 @@ def _kernels(document: CalibrationDocument, shipped: Calibration) -> tuple[Kerne
     return tuple(known.values())
 
 
-def _corrections(document: CalibrationDocument, correlation: Correlation, field: str) -> Corrections:
-    points = RunPoints(
-        log2=np.array([point.log2 for point in document.points]),
-        labels=tuple((point.gpu, point.model, point.precision) for point in document.points),
-        spread=np.array([point.spread for point in document.points]),
+def _corrected(document: CalibrationDocument, correlation: Correlation, field: str) -> Corrections:
+    rates = _corrections(document, document.points, correlation, f"{field}.points")
+    if not document.phase_points:
+        return rates
+    phases = _corrections(document, document.phase_points, correlation, f"{field}.phase_points")
+    return replace(rates, phases=phases)
+
+
+def _corrections(
+    document: CalibrationDocument, points: Sequence[CalibrationPoint], correlation: Correlation, field: str
+) -> Corrections:
+    places = RunPoints(
+        log2=np.array([point.log2 for point in points]),
+        labels=tuple((point.gpu, point.model, point.precision) for point in points),
+        spread=np.array([point.spread for point in points]),
     )
-    errors = np.array([point.log_error for point in document.points])
-    noise = np.array([point.noise for point in document.points])
+    errors = np.array([point.log_error for point in points])
+    noise = np.array([point.noise for point in points])
     try:
         return restored(
             correlation,
             document.engine,
-            points,
+            places,
             errors,
             noise,
             runs=document.runs,
@@ -112,7 +123,7 @@ def _corrections(document: CalibrationDocument, correlation: Correlation, field:
         )
     except (np.linalg.LinAlgError, ValueError):
         remedy = "contradict each other at one place without any noise: calibrate again"
-        raise DocumentError.of(f"{field}.points", remedy, value=len(points)) from None
+        raise DocumentError.of(field, remedy, value=len(points)) from None
 
 
 def _points(corrections: Corrections) -> tuple[CalibrationPoint, ...]:

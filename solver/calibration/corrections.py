@@ -11,11 +11,14 @@ z are base-2 logarithms of input tokens, output tokens, concurrency and tensor p
 prediction was before: 1 where a GPU class was measured, more where its band is wider, so that there a run moves more.
 Each run has an error of its own, `noise`. So a prediction meets the runs where they are, goes over into the roofline
 away from them, and the variance that is left says how far either is to be believed.
+
+A rate does not say what of a request's time its prompt took. Runs with one request in flight do, since nothing comes
+between its tokens: how much longer decode steps take against prompts than predicted is kriged likewise (`phases`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import scipy
@@ -79,7 +82,8 @@ class Corrections:
     """Kriged errors of runs of one engine: errors, noise [n] and, derived, weights [n] and inverse [n, n].
 
     runs: how many runs the points stand for. least_band: what the engine alone made of every band before. share: how
-    far they are followed, from 0 to 1 (refit.py).
+    far they are followed, from 0 to 1 (refit.py). phases: the same of decode steps against prompts; None: no run
+    tells one from the other, and all seconds are corrected alike.
     """
 
     correlation: Correlation
@@ -92,12 +96,30 @@ class Corrections:
     runs: int
     least_band: float = 1.0
     share: float = 1.0
+    phases: "Corrections | None" = None
+
+    def followed(self, share: float) -> Self:
+        """The same, followed so far."""
+        return replace(self, share=share, phases=self.phases and self.phases.followed(share))
 
     def at(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         """Mean log of measured over predicted [n], and what is left of the variance as a share of it [n]."""
         blocks = [self._block(questions.only(slice(at, at + BLOCK))) for at in range(0, len(questions), BLOCK)]
         means, left = zip(*blocks, strict=True)
         return self.share * np.concatenate(means), 1.0 - self.share * (1.0 - np.concatenate(left))
+
+    def slower(
+        self, questions: RunPoints, stepping_fraction: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Factors [n] on the time of a request, on what prompts take of it, and on what its own decode steps do.
+
+        The steps are a share `stepping_fraction` [n] of the time: both together come to the first factor."""
+        whole = np.exp(-self.at(questions)[0])
+        if self.phases is None:
+            return whole, whole, whole
+        ratio = np.exp(self.phases.at(questions)[0])
+        prompts = whole / (1.0 + stepping_fraction * (ratio - 1.0))
+        return whole, prompts, prompts * ratio
 
     def _block(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         shared = _kernel(self.correlation, questions, self.points)

@@ -159,7 +159,7 @@ def between(start: Calibration, end: Calibration, share: float) -> Calibration:
     logarithms, so that rates are about there, too; corrections that only `end` has count by that share."""
     corrections = end.corrections
     if corrections is not None and start.corrections is None:
-        corrections = replace(corrections, share=share)
+        corrections = corrections.followed(share)
     return replace(
         end,
         factors=_between(start.factors, end.factors, share),

@@ -1,12 +1,12 @@
 """The stage questions, answered by the roofline and corrected by a user's own runs near what is asked.
 
-Flow: Roofline.planning_stages -> CorrectedStages (here) -> composer.py. A run says how many requests/s came out, not
-which step took how long: all seconds of b sequences are corrected alike, as runs say of b in flight; a prompt that is
-alone as those of a middling concurrency say.
+Flow: Roofline.planning_stages -> CorrectedStages (here) -> composer.py. A run says how many requests/s came out: the
+seconds of b sequences are corrected as runs say of b in flight. Where runs with one request in flight tell what
+decode steps take, prompts take the rest; else both are corrected alike.
 """
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,15 @@ PROFILES: Final = "profiles"
 # roofline.
 MOST_LEFT: Final = 0.25
 
+
+class Slower(NamedTuple):
+    """Factors [num_kinds, W, n] on the time of a request, and on what prompts and decode steps take of it."""
+
+    whole: FloatArray
+    prompts: FloatArray
+    steps: FloatArray
+
+
 Key = tuple[tuple[tuple[str, int, int], ...], tuple[float, ...], tuple[float, ...]]
 
 
@@ -39,13 +48,13 @@ class CorrectedStages(StagesOver):
 
     spec: ModelSpec
     corrections: Corrections
-    known: dict[Key, tuple[FloatArray, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[Key, tuple[Slower, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
 
     def prefill(self, kinds: StageKinds, traffic: Traffic) -> StageSeconds:
         """See ModelStages."""
         found = self.base.prefill(kinds, traffic)
         whole = self.work.layers * found.per_layer + (found.head + found.per_pass)[:, None]
-        corrected = whole * self.slower(kinds, traffic, np.array([self.middling_batch]))[:, :, 0]
+        corrected = whole * self.factors(kinds, traffic, np.array([self.alone_batch])).prompts[:, :, 0]
         per_layer = (corrected - (found.head + found.per_pass)[:, None]) / self.work.layers
         return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_RATIO), found.per_pass, found.head)
 
@@ -56,14 +65,14 @@ class CorrectedStages(StagesOver):
     def riding(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
         """See ModelStages."""
         found = self.base.riding(kinds, traffic, max_batch=max_batch)
-        return found * self.slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
+        return found * self.factors(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64)).prompts
 
     def decode(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> StageSeconds:
         """See ModelStages."""
         found = self.base.decode(kinds, traffic, max_batch=max_batch)
         outside = (found.head + found.per_pass[:, None])[:, None, :]
         step = self.work.layers * found.per_layer + outside
-        wanted = step * self.slower(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64))
+        wanted = step * self.factors(kinds, traffic, np.arange(max_batch + 1, dtype=np.float64)).steps
         per_layer = np.maximum((wanted - outside) / self.work.layers, found.per_layer / MOST_RATIO)
         return StageSeconds(per_layer, found.per_pass, found.head)
 
@@ -84,34 +93,48 @@ class CorrectedStages(StagesOver):
         """Share of the variance of the error that the runs leave [num_kinds, W, len(BAND_BATCHES)]."""
         return self._kriged(kinds, traffic)[1]
 
-    def _kriged(self, kinds: StageKinds, traffic: Traffic) -> tuple[FloatArray, FloatArray]:
-        """Mean and share left, both [num_kinds, W, len(BAND_BATCHES)], computed once: tables, bands and evidence ask
-        for the same ones."""
+    def _kriged(self, kinds: StageKinds, traffic: Traffic) -> tuple[Slower, FloatArray]:
+        """Factors at BAND_BATCHES and the share left there, computed once: tables, bands and evidence ask for the
+        same ones."""
         slugs = [kinds.gpus[int(gpu)].slug for gpu in kinds.gpu]
         shards = tuple(zip(slugs, kinds.tensor_parallel.tolist(), kinds.ranks.tolist(), strict=True))
         key: Key = (shards, tuple(traffic.input_tokens.tolist()), tuple(traffic.output_tokens.tolist()))
         if key not in self.known:
             shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
-            mean, left = self.corrections.at(self._points(kinds, traffic))
-            self.known[key] = (mean.reshape(shape), left.reshape(shape))
+            points = self._points(kinds, traffic)
+            slower = self.corrections.slower(points, self._stepping_fraction(kinds, traffic).ravel())
+            left = self.corrections.at(points)[1]
+            self.known[key] = (Slower(*(one.reshape(shape) for one in slower)), left.reshape(shape))
         return self.known[key]
+
+    def _stepping_fraction(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:
+        """What of a request's time on a GPU that has all layers are its own decode steps, at BAND_BATCHES."""
+        if self.corrections.phases is None:
+            return np.zeros((len(kinds), len(traffic.input_tokens), len(BAND_BATCHES)))
+        most, at = int(BAND_BATCHES[-1]), BAND_BATCHES.astype(np.int64)
+        decode = self.base.decode(kinds, traffic, max_batch=most)
+        step = self.work.layers * decode.per_layer + (decode.head + decode.per_pass[:, None])[:, None, :]
+        steps = traffic.decode_steps[:, None] * step[:, :, at]
+        prompts = BAND_BATCHES * self.work.layers * self.base.riding(kinds, traffic, max_batch=most)[:, :, at]
+        return np.asarray(steps / np.maximum(steps + prompts, 1e-12))
 
     def faster(self, kinds: StageKinds, traffic: Traffic, batch: float) -> FloatArray:
         """The factor by which the runs raise the rate at a batch [num_kinds, W]."""
-        return np.asarray(1.0 / self.slower(kinds, traffic, np.array([batch]))[:, :, 0])
+        return np.asarray(1.0 / self.factors(kinds, traffic, np.array([batch])).whole[:, :, 0])
 
-    def slower(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> FloatArray:
-        """Factors on the time of a request [num_kinds, W, len(batch)]."""
-        mean, _ = self._kriged(kinds, traffic)
+    def factors(self, kinds: StageKinds, traffic: Traffic, batch: FloatArray) -> Slower:
+        """Factors at each batch [num_kinds, W, len(batch)]."""
+        found, _ = self._kriged(kinds, traffic)
         place = np.interp(np.log2(np.maximum(batch, 1.0)), np.log2(BAND_BATCHES), np.arange(len(BAND_BATCHES)))
         low = np.minimum(place.astype(np.int64), len(BAND_BATCHES) - 2)
         share = place - low
-        return np.exp(-(mean[:, :, low] + share * (mean[:, :, low + 1] - mean[:, :, low])))
+        return Slower(*(one[:, :, low] * (one[:, :, low + 1] / one[:, :, low]) ** share for one in found))
 
     @property
-    def middling_batch(self) -> float:
-        """The geometric mean of the concurrencies of the runs, as which prompts are corrected."""
-        return float(2.0 ** np.mean(self.corrections.points.log2[:, 2]))
+    def alone_batch(self) -> float:
+        """As which a prompt that is alone is corrected: one where runs tell prompts from decode steps, else the
+        geometric mean of their concurrencies."""
+        return 1.0 if self.corrections.phases else float(2.0 ** np.mean(self.corrections.points.log2[:, 2]))
 
     def _points(self, kinds: StageKinds, traffic: Traffic) -> RunPoints:
         """Every kind, workload and batch of BAND_BATCHES, in this order of axes."""

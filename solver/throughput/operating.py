@@ -122,6 +122,8 @@ def learnt(
         left = np.concatenate([known.share * known.errors - np.array(shifted), left])
         noise = np.concatenate([known.noise, noise])
     corrections = restored(calibration.correlation, engine, places, left, noise, runs=readings, least_band=least_band)
+    if known is not None and known.engine == engine:  # engines do not tell prompts from decode steps
+        corrections = replace(corrections, phases=known.phases)
     return replace(moved, corrections=corrections, serves=engine, name=name)
 
 

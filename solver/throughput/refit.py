@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 from sutler.solver.arrays import FloatArray
-from sutler.solver.calibration.corrections import covariance, krige
+from sutler.solver.calibration.corrections import MOST_POINTS, Corrections, covariance, krige, restored
 from sutler.solver.calibration.factors import MAY_VANISH, REFERENCE_ENGINE, Calibration, EngineFactors
 from sutler.solver.throughput.calibrate import (
     FIRST_TOKEN_SPREAD,
@@ -34,7 +34,7 @@ from sutler.solver.throughput.calibrate import (
     parameters,
     with_kernels,
 )
-from sutler.solver.throughput.latency import ClosedLoop
+from sutler.solver.throughput.latency import ClosedLoop, first_token
 from sutler.solver.throughput.runs import (
     LayerRun,
     ServingRun,
@@ -50,6 +50,8 @@ SPREAD: Final = 0.3  # chosen: so few runs move factors less than the hundreds t
 LAYER_ERROR: Final = 0.1  # chosen: how far a layer's time alone may be from that in a step, as a logarithm
 SOFT_L1_SCALE: Final = 1.5  # in standard deviations
 FIRST_TOKEN_ERROR: Final = 0.3  # chosen: how far off first tokens are by chance, as a logarithm
+LEAST_MULTIPLE: Final = 0.1  # chosen: prompts take some time, however fast the engine
+LEAST_PROMPT: Final = 0.05  # chosen: of the time to a first token
 FOLDS: Final = 10  # chosen: with more, many runs take long; with fewer, too little is left to fit
 
 
@@ -95,11 +97,14 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
     moved = [_refitted(some, layer_runs, start) for some in kept]
     rates_share = _share(before.req_per_s, left_out(moved).req_per_s)
     followed = [_followed(start, one, rates_share) for one in moved]
-    waiting = [_with_first_tokens(some, one) for some, one in zip(kept, followed, strict=True)]
+    waiting = [_with_first_tokens(some, one, start) for some, one in zip(kept, followed, strict=True)]
     first_token_share = _share(left_out(followed).ttft_s, left_out(waiting).ttft_s)
-    ends = [between(*both, first_token_share) for both in zip(followed, waiting, strict=True)]
+    ends = [
+        _kriged(some, between(*both, first_token_share), start)
+        for some, both in zip(kept, zip(followed, waiting, strict=True), strict=True)
+    ]
     found = _followed(start, _refitted(runs, layer_runs, start), rates_share)
-    found = between(found, _with_first_tokens(runs, found), first_token_share)
+    found = _kriged(runs, between(found, _with_first_tokens(runs, found, start), first_token_share), start)
     return Refit(found, before, errors(runs, found), left_out(ends), rates_share, first_token_share)
 
 
@@ -155,32 +160,94 @@ def _refitted(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start:
         return replace(_fitted(roomy, layer_runs, start, engine), serves=engine)
     known = replace(with_kernels(start, roomy), engines=_with_engine(start, engine), serves=engine)
     found = _fitted(roomy, layer_runs, known, engine)
-    errors_left = -_log_errors(roomy, predict(run_groups(roomy), found), "req_per_s")
+    return replace(found, corrections=_corrections(roomy, found, start, least_band))
+
+
+def _corrections(
+    runs: Sequence[ServingRun], calibration: Calibration, start: Calibration, least_band: float
+) -> Corrections:
+    """What the factors leave of the errors of rates, and of decode steps against prompts where nothing comes between
+    either."""
+
+    errors_left = -_log_errors(runs, predict(run_groups(runs), calibration), "req_per_s")
     clipped = np.clip(errors_left, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
-    points = points_of(roomy, start)
-    return replace(found, corrections=krige(found.correlation, engine, points, clipped, least_band=least_band))
+    engine, points = runs[0].engine, points_of(runs, start)
+    rates = krige(calibration.correlation, engine, points, clipped, least_band=least_band)
+    return replace(rates, phases=_phases(runs, calibration, start))
+
+
+def _phases(runs: Sequence[ServingRun], calibration: Calibration, start: Calibration) -> Corrections | None:
+    """How much longer decode steps take against prompts than the factors say. A prompt is what first tokens do not
+    wait for otherwise, and as unsure as that."""
+    alone = [run for run in runs if run.tells_of_phases]
+    if not alone:
+        return None
+    found, ttft_s, base_s = predict(run_groups(alone), calibration), _ttft_s(alone), _base_s(alone, calibration)
+    prompts_s = np.maximum(ttft_s - base_s, LEAST_PROMPT * ttft_s)
+    apart = -_log_errors(alone, found, "tpot_s") - np.log(prompts_s / found.prompt_s)
+    noise = np.hypot(calibration.correlation.noise, base_s / prompts_s)
+    surest = np.argsort(noise, kind="stable")[:MOST_POINTS]
+    return restored(
+        calibration.correlation,
+        alone[0].engine,
+        points_of([alone[i] for i in surest], start),
+        np.clip(apart[surest], -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR),
+        noise[surest],
+        runs=len(alone),
+        least_band=1.0,
+    )
+
+
+def _ttft_s(runs: Sequence[ServingRun]) -> FloatArray:
+    return np.array([run.ttft_s for run in runs])
+
+
+def _base_s(runs: Sequence[ServingRun], calibration: Calibration) -> float:
+    return first_token(calibration.factors, calibration.engine(runs[0].engine)).base_s
+
+
+def _kriged(runs: Sequence[ServingRun], calibration: Calibration, start: Calibration) -> Calibration:
+    """With what its factors leave of the errors of rates as they are now: what first tokens wait for is part of the
+    time of a request."""
+    known, roomy = calibration.corrections, with_room(runs)
+    if known is None or not roomy:
+        return calibration
+    found = _corrections(roomy, calibration, start, known.least_band)
+    return replace(calibration, corrections=found.followed(known.share))
 
 
 def _with_engine(start: Calibration, engine: str) -> dict[str, EngineFactors]:
     return {**start.engines, engine: start.engine(engine)}
 
 
-def _with_first_tokens(runs: Sequence[ServingRun], start: Calibration) -> Calibration:
-    """`start` with what first tokens of the runs' engine wait for moved to their means."""
+def _with_first_tokens(runs: Sequence[ServingRun], moved: Calibration, start: Calibration) -> Calibration:
+    """`moved` with what first tokens of the runs' engine wait for moved to their means."""
     waited = [run for run in with_room(runs) if run.ttft_s > 0.0]
     if not waited:
-        return start
-    engine = waited[0].engine
-    known = replace(start, engines=_with_engine(start, engine))
+        return moved
+    engine, alone = waited[0].engine, [run for run in waited if run.tells_of_phases]
+    known = replace(moved, engines=_with_engine(moved, engine))
 
     def found(calibration: Calibration) -> FloatArray:
-        return errors(waited, calibration).ttft_s / FIRST_TOKEN_ERROR
+        ttft = errors(waited, _kriged(runs, calibration, start)).ttft_s
+        return np.concatenate([ttft, _first_tokens_alone(alone, calibration)]) / FIRST_TOKEN_ERROR
 
     chosen = [
         Parameter(f"engine:{engine}", name, spread, may_vanish=name in MAY_VANISH)
         for name, spread in FIRST_TOKEN_SPREAD.items()
     ]
     return fitted(known, chosen, found, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=20, tolerance=1e-3)
+
+
+def _first_tokens_alone(alone: Sequence[ServingRun], calibration: Calibration) -> FloatArray:
+    """How far off first tokens are where nothing else runs, as logarithms, if prompts of any length take the same
+    multiple of what is predicted: so what is waited for beside them is told from them."""
+    if len(alone) < 2:
+        return np.zeros(0)
+    base_s, ttft_s = _base_s(alone, calibration), _ttft_s(alone)
+    prompt_s = predict(run_groups(alone), calibration).prompt_s
+    multiple = ((ttft_s - base_s) * prompt_s / ttft_s**2).sum() / ((prompt_s / ttft_s) ** 2).sum()
+    return np.asarray(np.log((base_s + max(multiple, LEAST_MULTIPLE) * prompt_s) / ttft_s))
 
 
 def _fitted(

@@ -92,8 +92,9 @@ class Roofline:
         if stages is None:
             return np.ones(max_batch + 2)
         kinds, _ = stage_kinds(layouts)
-        batches = np.append(np.arange(max_batch + 1, dtype=np.float64), stages.middling_batch)
-        slower = np.log(stages.slower(kinds, traffic_of(model), batches))
+        batches = np.append(np.arange(max_batch + 1, dtype=np.float64), stages.alone_batch)
+        found = stages.factors(kinds, traffic_of(model), batches)
+        slower = np.log(np.concatenate([found.steps[:, :, :-1], found.prompts[:, :, -1:]], axis=2))
         asked = self.simulation_stages(model)
         if isinstance(asked, OperatorStages):
             slower[asked.answers(kinds)] = 0.0

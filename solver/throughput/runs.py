@@ -4,7 +4,7 @@ Flow: a user's profiles or the benchmarks' tables -> ServingRun, LayerRun -> pre
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +31,7 @@ from sutler.solver.throughput.stage_times import (
 )
 from sutler.solver.throughput.stages import RooflineStages, StageKinds
 
+MOST_ALONE: Final = 1.5  # requests in flight
 LARGEST_WEIGHT_FRACTION: Final = 0.9  # chosen: of the usable memory; beyond, a per cent of it moves the batch by ten
 
 
@@ -57,6 +58,11 @@ class ServingRun:
     is_static: bool = False
     version: str = ""
     cached_fraction: float = 0.0
+
+    @property
+    def tells_of_phases(self) -> bool:
+        """Whether its latencies are those of a prompt and of decode steps alone: nothing of others comes between."""
+        return not self.is_static and self.concurrency < MOST_ALONE and self.tpot_s > 0.0 and self.ttft_s > 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,28 +189,41 @@ def predict_corrected(runs: Sequence[ServingRun], calibration: Calibration) -> C
     found, corrections = predict(run_groups(runs), calibration), calibration.corrections
     if corrections is None or not runs:
         return found
-    mean, _ = corrections.at(points_of(runs, calibration))
-    faster = np.exp(np.where([run.engine == corrections.engine for run in runs], mean, 0.0))
+    is_known = np.array([run.engine == corrections.engine for run in runs])
+    slower = corrections.slower(points_of(runs, calibration), found.stepping_fraction)
+    whole, prompts, steps = (np.where(is_known, one, 1.0) for one in slower)
     engine = calibration.engine(corrections.engine)
     # What is outside the steps of the engine takes as long as ever.
     outside_s = np.minimum(first_token(calibration.factors, engine).base_s, found.ttft_s)
-    ttft_s = outside_s + (found.ttft_s - outside_s) / faster
-    return ClosedLoop(found.req_per_s * faster, ttft_s, found.tpot_s / faster)
+    started_s = (found.ttft_s - outside_s) * prompts
+    tokens = np.array([run.output_tokens - 1.0 for run in runs])
+    rest_s = whole * (found.ttft_s - outside_s + tokens * found.tpot_s) - started_s
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tpot_s = np.where(tokens > 0, rest_s / tokens, found.tpot_s * steps)
+    return ClosedLoop(found.req_per_s / whole, outside_s + started_s, tpot_s)
 
 
-def predict(groups: Sequence[RunGroup], calibration: Calibration) -> ClosedLoop:
+@dataclass(frozen=True, slots=True)
+class Predicted(ClosedLoop):
+    """Of runs, arrays [num_runs]. stepping_fraction: what of the time within the engine are a request's own decode
+    steps; prompt_s: seconds of a prompt that is alone there."""
+
+    stepping_fraction: FloatArray
+    prompt_s: FloatArray
+
+
+def predict(groups: Sequence[RunGroup], calibration: Calibration) -> Predicted:
     """What the roofline alone says of every run, in the order they were grouped from."""
     size = sum(len(group.index) for group in groups)
-    out = ClosedLoop(np.empty(size), np.empty(size), np.empty(size))
+    out = Predicted(*(np.empty(size) for _ in fields(Predicted)))
     for group in groups:
         loop = _predict_group(group, calibration)
-        out.req_per_s[group.index] = loop.req_per_s
-        out.ttft_s[group.index] = loop.ttft_s
-        out.tpot_s[group.index] = loop.tpot_s
+        for one in fields(Predicted):
+            getattr(out, one.name)[group.index] = getattr(loop, one.name)
     return out
 
 
-def _predict_group(group: RunGroup, calibration: Calibration) -> ClosedLoop:
+def _predict_group(group: RunGroup, calibration: Calibration) -> Predicted:
     engine = calibration.engine(group.engine)
     source = RooflineStages(group.work, group.precision, calibration, engine)
     work, speeds = stage_work(group.work, group.kinds.tensor_parallel), source.speeds(group.kinds)
@@ -231,18 +250,20 @@ def _predict_group(group: RunGroup, calibration: Calibration) -> ClosedLoop:
     composed = Composed(rate, prefill, prefill, riding, decode, np.zeros(len(rate), dtype=np.int64))
     loop = closed_loop(composed, group.batch, group.decode_steps, first_token(calibration.factors, engine))
     queue = (group.concurrency - group.batch) / loop.req_per_s
-    return replace(loop, ttft_s=loop.ttft_s + queue)
+    stepping = group.decode_steps * decode * rate / group.batch
+    return Predicted(loop.req_per_s, loop.ttft_s + queue, loop.tpot_s, stepping, prefill)
 
 
 def _static_batch(
     group: RunGroup, work: StageWork, speeds: StageSpeeds, pairs: FloatArray, *, decode_s: FloatArray
-) -> ClosedLoop:
+) -> Predicted:
     """All prompts, then the tokens of all, as many times as memory makes waves of them."""
     prompts_s = group.work.layers * prefill_layer_s(work, speeds, group.batch * group.new_tokens, group.batch * pairs)
     ttft = prompts_s + head_s(work, speeds, group.batch) + speeds.step_overhead_s
     waves = np.ceil(group.concurrency / group.batch)
     rate = group.concurrency / (waves * (ttft + group.decode_steps * decode_s))
-    return ClosedLoop(rate, np.full(len(rate), np.nan), np.full(len(rate), np.nan))
+    unmeasured = np.full(len(rate), np.nan)
+    return Predicted(rate, unmeasured, unmeasured, np.zeros(len(rate)), unmeasured)
 
 
 def predict_layers(runs: Sequence[LayerRun], calibration: Calibration) -> FloatArray:

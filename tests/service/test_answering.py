@@ -92,6 +92,7 @@ def test_one_that_dies_or_hangs_gives_none_and_the_next_question_finds_another()
     run(scene)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system keeps the limit")
 @pytest.mark.parametrize("question", ["large", " " * (2 * MOST_BYTES)], ids=["answer", "question"])
 def test_what_is_too_large_for_its_memory_ends_the_process_and_the_next_question_finds_another(question: str) -> None:
@@ -105,6 +106,7 @@ def test_what_is_too_large_for_its_memory_ends_the_process_and_the_next_question
     run(scene)
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_hangs_costs_no_question_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(server: ForkServer) -> None:
         process = AnsweringProcess(server, REQUEST)

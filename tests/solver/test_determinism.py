@@ -148,6 +148,7 @@ def test_a_slow_clock_changes_nothing_but_the_times(make: Callable[[], Problem])
     assert slow.solver.seconds == pytest.approx(round(slow.solver.seconds, 2))
 
 
+@pytest.mark.slow
 def test_being_watched_changes_nothing() -> None:
     seen: list[Progress] = []
     watched = solve(random_estimated_problem(8), on_progress=seen.append)

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import pytest
+
 from tests.service.api.conftest import Guarded
 from tests.service.builders import CHAT, a_slow_problem
 from tests.service.running import until
@@ -13,6 +15,7 @@ def if_done(plan: dict[str, Any]) -> dict[str, Any] | None:
     return None if plan["status"] in {"queued", "running"} else plan
 
 
+@pytest.mark.slow
 def test_a_plan_of_another_key_is_made_before_the_rest_of_many(guarded: Guarded) -> None:
     def asked(scope: str, problem: dict[str, Any]) -> str:
         answer = guarded.ask(scope, "POST", "/v1/plans", json=problem, headers=ASYNC)

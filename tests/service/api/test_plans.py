@@ -138,6 +138,7 @@ def test_a_key_with_another_body_or_another_call_is_refused(service: Running, na
     assert elsewhere.status_code == 422
 
 
+@pytest.mark.slow
 def test_a_request_that_is_still_running_is_409_and_then_the_plan(service: Running) -> None:
     key = {"Idempotency-Key": str(uuid4())}
     answers = []

@@ -322,6 +322,7 @@ def needed(method: str, template: str) -> Scope | None:
     return "read" if method == "GET" or template == "/v1/estimates" else "plan"
 
 
+@pytest.mark.slow
 def test_each_scope_of_each_project_may_do_what_the_table_says(
     keys: Mapping[tuple[str, Scope], Key], ours: Things, operations: list[tuple[str, str, Any]]
 ) -> None:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import pytest
+
 from tests.service.builders import CHAT, changed
 from tests.service.running import Running
 
@@ -35,6 +37,7 @@ def nothing_came(service: Running, name: str) -> None:
     assert service.post(f"/v1/deployments/{name}/observations", told).status_code < 300
 
 
+@pytest.mark.slow
 def test_a_deployment_sleeps_and_is_woken(service: Running, name: str) -> None:
     first = standing(service, name, STEADY)
     may_sleep(service, name)

@@ -21,6 +21,7 @@ def asked(service: Running, path: str, **question: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_what_if_is_that_of_the_library_and_remembered(service: Running) -> None:
     question = {"problem": CHAT, "variants": VARIANTS}
     first = service.post("/v1/what-ifs", question)
@@ -53,6 +54,7 @@ def test_none_of_them_is_a_plan(service: Running) -> None:
     assert service.get(f"/v1/simulations/{found}").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_deployment_and_a_plan_are_bases_too(service: Running) -> None:
     name = "studied"
     assert service.put(f"/v1/deployments/{name}", {"problem": CHAT}).status_code == 201

@@ -490,6 +490,7 @@ def until_waiting(engine: Engine) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_the_private_database_is_brought_up_without_asking() -> None:
     with a_server() as server:
         settings = StoreSettings(data_dir=server.data_dir)

@@ -44,6 +44,7 @@ def test_a_path_in_a_problem_is_relative_to_its_file_or_to_the_folder_named(tmp_
         sutler.plan(problem, folder=tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_an_alternative_is_nearly_the_best_plan_without_the_gpu() -> None:
     """Among hundreds of candidates, of which an alternative's are others than the plan's."""
     path = Path(__file__).parents[3] / "examples" / "min_cost_slo.yaml"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
@@ -158,6 +159,7 @@ def recorded(store: Store, history: list[tuple[Provider, Poll]]) -> list[tuple[d
 HISTORIES: Final = st.lists(st.tuples(st.sampled_from([NORTH, NORTH, SOUTH]), polls()), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES)
 def test_every_past_instant_reads_as_the_market_was_then(

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from sutler.service.settings import StoreSettings
 from tests.service.market.builders import Store
 
@@ -59,12 +61,14 @@ def run_killed_poller(settings: StoreSettings, *moments: str) -> None:
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
 
 
+@pytest.mark.slow
 def test_a_poller_killed_at_random_moments_leaves_no_half_poll(store: Store, empty_store: StoreSettings) -> None:
     run_killed_poller(empty_store, str(ROUNDS))
     assert_whole(store)
     assert store.scalar("SELECT count(*) FROM poll") > 2
 
 
+@pytest.mark.slow
 def test_a_poller_killed_right_after_any_statement_leaves_no_half_poll(
     store: Store, empty_store: StoreSettings
 ) -> None:

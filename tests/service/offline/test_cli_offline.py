@@ -96,6 +96,7 @@ def test_an_application_is_read_from_standard_input() -> None:
     assert json.loads(result.stdout)["application"]["name"] == "small"
 
 
+@pytest.mark.slow
 def test_out_and_plot_write_files_beside_the_table(tmp_path: Path) -> None:
     result = sutler("plan", written(tmp_path), "--out", tmp_path / "p.json", "--plot", tmp_path / "p.html")
     assert result.exit_code == 0
@@ -261,6 +262,7 @@ def test_a_comparison_has_all_strategies_and_their_charts(tmp_path: Path) -> Non
     assert (tmp_path / "all.html").read_text().count("<h2>") == len(STRATEGIES)
 
 
+@pytest.mark.slow
 def test_a_comparison_as_json_adds_up(tmp_path: Path) -> None:
     found = json.loads(sutler("compare", written(tmp_path), "--seeds", "2", "--json").stdout)
     jsonschema.validate(found, json_schema("offline-comparison"))

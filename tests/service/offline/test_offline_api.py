@@ -240,6 +240,7 @@ def test_an_adjusted_plan_is_linked_to_the_one_it_came_from(service: Running) ->
         assert [item["revision"] for item in revisions] == [2, 1]
 
 
+@pytest.mark.slow
 def test_a_plan_is_adjusted_and_the_adjusted_plan_again(service: Running) -> None:
     models = [an_asker(count=1500, output_tokens={"uniform": {"low": 20, "high": 200}})]
     made = service.post(URL, small(models=models))
@@ -285,6 +286,7 @@ def test_machines_are_rented_from_the_stored_market(service: Running) -> None:
     assert [conflict["constraint"] for conflict in answer.json()["conflicts"]] == ["deadline"]
 
 
+@pytest.mark.slow
 def test_a_rented_application_is_adjusted(service: Running) -> None:
     until(lambda: service.get("/readyz").ok)
     wanted = {"market": {}, "limits": {"max_gpus": 1}, "models": [an_asker(count=1500)]}
@@ -297,6 +299,7 @@ def test_a_rented_application_is_adjusted(service: Running) -> None:
     assert answer.json()["objective"]["value"] == pytest.approx(120 + answer.json()["makespan_s"])
 
 
+@pytest.mark.slow
 def test_an_adjusted_plan_is_deleted_before_the_one_that_it_adjusts(service: Running) -> None:
     first = service.post(URL, small()).headers["Location"]
     report = {"at_s": 1.0, "models": [{"model": "one", "finished_requests": 1}]}

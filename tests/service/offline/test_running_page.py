@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.service.offline.running_plans import REQUESTS, a_plan, a_stage
 from tests.service.offline.running_scripts import Run, running
 
@@ -13,6 +15,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "offline-running.md"
 PROMPTS = [f"prompt {number}" for number in range(600)]
 
 
+@pytest.mark.slow
 def test_the_client_sends_again_what_a_stopped_server_had_and_ends_the_run(tmp_path: Path) -> None:
     plan = a_plan(
         a_stage(0, 100, {"a": [(0,), (1,)]}, finished={"a": 100}, until=("a", 0.5)),

@@ -72,6 +72,7 @@ def test_a_calibrated_plan_is_simulated_as_fast_as_it_says(shared_store: Path, r
     assert found["models"][0]["throughput_rps"] == pytest.approx(rate, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_calibration_in_a_file_needs_no_store(
     private_store: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +219,7 @@ def a_described_problem(folder: Path, **throughput: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_gpus_and_models_that_a_problem_describes_are_measured_and_calibrated(
     private_store: Path, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def listed(*arguments: str | Path) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_from_running_replicas_to_what_they_change(shared_store: Path, tmp_path: Path) -> None:
     plan, problem = written(tmp_path)
     out = tmp_path / "runs.csv"
@@ -84,6 +85,7 @@ def test_a_dry_run_says_the_same_and_keeps_nothing(shared_store: Path, tmp_path:
     assert listed("calibrate", "--list", "--json") == []
 
 
+@pytest.mark.slow
 def test_runs_that_no_gpu_can_have_done_are_refused_and_the_others_kept(shared_store: Path, tmp_path: Path) -> None:
     plan, _ = written(tmp_path)
     with answering(FakeEngine(step_s=0.001, prefill_s_per_token=0.00001)) as engine:
@@ -107,6 +109,7 @@ def test_at_the_plans_batch_the_plans_own_rate_is_what_counts(shared_store: Path
     assert found.runs[1].planned.req_per_s != stated.rps
 
 
+@pytest.mark.slow
 def test_prompts_that_the_plan_counts_on_as_cached_are_told(shared_store: Path) -> None:
     plan = a_real_plan(prefix_cache_hit_fraction=0.5)
     with answering(FakeEngine()) as engine:

@@ -71,6 +71,7 @@ def test_what_is_wrong_is_told_as_for_small_bodies() -> None:
     assert refusal(b"\xff" * 50_000) == "body: is not UTF-8 text"
 
 
+@pytest.mark.slow
 def test_what_takes_too_much_memory_to_be_told_of_is_refused() -> None:
     assert "too much memory" in refusal(b'{"models": [' + b"{}," * 2_000_000 + b"{}]}")
 

@@ -143,6 +143,7 @@ def test_the_polls_of_a_cloud_never_overlap_and_those_of_several_do(store: Store
     assert max(firsts) - began < PATIENCE_S
 
 
+@pytest.mark.slow
 def test_two_schedulers_on_one_database_poll_once_per_interval(store: Store, empty_store: StoreSettings) -> None:
     north = a_cloud(interval_s=1.0, least_interval_s=1.0)
     clouds = BusyClouds(seconds=0.05)

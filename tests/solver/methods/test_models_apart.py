@@ -90,6 +90,7 @@ def test_values_are_those_of_a_search_over_all_models_and_bounds_hold(
     assert not verify(problem, ours)
 
 
+@pytest.mark.slow
 def test_whole_replicas_bound_more_than_the_relaxation_and_plans_are_found(always: list[Search]) -> None:
     for seed in range(1, 31):
         solve(of_family("measured", seed))

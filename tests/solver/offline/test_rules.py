@@ -75,6 +75,7 @@ def algorithm_1(forecaster: Forecaster, now: RunState, fixed: Group) -> Group:
         best = candidates[rates.index(max(rates))]
 
 
+@pytest.mark.slow
 def test_greedy_follows_algorithm_1() -> None:
     seen = 0
     for forecaster, now in standings(range(60), preemption=True):

@@ -76,6 +76,7 @@ def test_what_is_called_valid_passes_the_check_that_knows_no_solver(seed: int, o
             assert option.is_valid or option.kind in ("keep", "reroute")
 
 
+@pytest.mark.slow
 @given(seeds, objectives, st.sampled_from([StepLimits(0.3, 1), StepLimits(0.2, None, 1.0), StepLimits(None, 1)]))
 @law
 def test_a_step_holds_and_is_within_its_limits_unless_more_is_needed(

@@ -99,6 +99,7 @@ def test_runs_that_contradict_each_other_leave_the_calibration_alone() -> None:
         assert np.abs(moved).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_left_out_errors_never_rise() -> None:
     """However runs differ: a fit is followed as far as it helps those that it did not see."""
     for seed in range(6):

@@ -27,6 +27,7 @@ def test_values_are_the_same_with_the_tree_and_without(family: str, seed: int) -
         assert ours.value == pytest.approx(theirs.value, rel=3 * GAP)
 
 
+@pytest.mark.slow
 def test_the_tree_is_what_searches_them(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     search = tree.search

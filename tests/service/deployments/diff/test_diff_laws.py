@@ -131,6 +131,7 @@ def test_every_restart_is_a_step_and_the_last_step_carries_everything(
     assert diff.capacity[-1].carried_fraction == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @given(FLEETS, FLEETS, st.data())
 def test_there_and_back_swaps_what_is_started_and_stopped(old: Fleet, new: Fleet, order: st.DataObject) -> None:
     before, after = planned(old, order), planned(new, order)

@@ -93,6 +93,7 @@ def kinds(site: Site) -> set[str]:
     return {drift["kind"] for drift in site.get("")["watch"]["drifts"]}
 
 
+@pytest.mark.slow
 def test_slow_engines_are_planned_for_where_the_policy_says_so_and_forgotten_when_asked(postgres: Server) -> None:
     """Also within the cool-down: the load is no longer carried."""
     with a_site(postgres, learn_rates=True) as site:
@@ -116,6 +117,7 @@ def test_slow_engines_are_planned_for_where_the_policy_says_so_and_forgotten_whe
         assert entry == ("deployment.forget_rates",)
 
 
+@pytest.mark.slow
 def test_fast_engines_stop_no_machine_before_the_cool_down_is_over(postgres: Server) -> None:
     with a_site(postgres, learn_rates=True, horizon_s=864_000.0, payback_s=864_000.0) as site:
         first = site.get("/plan")

@@ -3,6 +3,8 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from sutler.service.db.asynchronous import begun
 from sutler.service.deployments.rates import repository
 from tests.postgres import Server
@@ -10,6 +12,7 @@ from tests.service.deployments.rates.test_deployed import NAME, a_site
 from tests.service.faults.looks import looking
 
 
+@pytest.mark.slow
 def test_a_push_is_no_word_of_rates_and_leaves_the_deployment_to_be_looked_at(postgres: Server) -> None:
     with a_site(postgres) as site:
         ended = datetime.now(UTC)

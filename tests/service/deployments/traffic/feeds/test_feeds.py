@@ -69,6 +69,7 @@ def test_what_an_engine_counts_between_two_readings_is_the_traffic(
     assert found["state"] in ("thin", "live")
 
 
+@pytest.mark.slow
 def test_several_engines_add_up_and_one_that_is_down_is_named(
     service: Running, deployed: Deployed, engine: Engine
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_feed_that_cannot_be_read_says_why_and_waits_longer(
     assert traffic(service, name)["state"] == "never"
 
 
+@pytest.mark.slow
 def test_a_restarted_engine_is_counted_from_zero(service: Running, deployed: Deployed, engine: Engine) -> None:
     name = deployed()
     engine.serve(5_000, input_tokens=480, output_tokens=210)
@@ -178,6 +180,7 @@ def test_the_same_url_twice_would_count_twice_and_is_refused(
     assert "list it once" in refused["feeds[1].urls"]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_gone_from_the_problem_is_said_by_its_feed(
     service: Running, deployed: Deployed, engine: Engine
 ) -> None:
