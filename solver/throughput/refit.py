@@ -6,7 +6,7 @@ Few runs cannot tell twenty factors apart, so all of them are asked at once (gen
 neighbouring runs hang together as corrections.py says, a factor moves only as far as it explains what they have in
 common, and what remains is kriged. Factors are held to the shipped ones, SPREAD of the range in which those were
 sought. Errors beyond a few standard deviations count for less (soft L1). What first tokens of the engine wait for
-beside its steps comes second, beside rates as they are then.
+beside its steps comes second; it is part of the time of a request, so what remains of rates is kriged anew beside it.
 
 Either is followed only as far as runs predict each other (`_share`): every run is predicted by a fit to the others,
 and between the start and the fit the place is taken at which those predictions are best. So left-out errors do not
@@ -52,6 +52,7 @@ SOFT_L1_SCALE: Final = 1.5  # in standard deviations
 FIRST_TOKEN_ERROR: Final = 0.3  # chosen: how far off first tokens are by chance, as a logarithm
 LEAST_MULTIPLE: Final = 0.1  # chosen: prompts take some time, however fast the engine
 LEAST_PROMPT: Final = 0.05  # chosen: of the time to a first token
+MOST_UNSURE: Final = 10.0  # chosen: as a logarithm, far beyond what anything is expected to be off
 FOLDS: Final = 10  # chosen: with more, many runs take long; with fewer, too little is left to fit
 
 
@@ -166,9 +167,7 @@ def _refitted(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start:
 def _corrections(
     runs: Sequence[ServingRun], calibration: Calibration, start: Calibration, least_band: float
 ) -> Corrections:
-    """What the factors leave of the errors of rates, and of decode steps against prompts where nothing comes between
-    either."""
-
+    """What the factors leave of the errors of rates, and of decode steps against prompts."""
     errors_left = -_log_errors(runs, predict(run_groups(runs), calibration), "req_per_s")
     clipped = np.clip(errors_left, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
     engine, points = runs[0].engine, points_of(runs, start)
@@ -185,7 +184,7 @@ def _phases(runs: Sequence[ServingRun], calibration: Calibration, start: Calibra
     found, ttft_s, base_s = predict(run_groups(alone), calibration), _ttft_s(alone), _base_s(alone, calibration)
     prompts_s = np.maximum(ttft_s - base_s, LEAST_PROMPT * ttft_s)
     apart = -_log_errors(alone, found, "tpot_s") - np.log(prompts_s / found.prompt_s)
-    noise = np.hypot(calibration.correlation.noise, base_s / prompts_s)
+    noise = np.hypot(calibration.correlation.noise, np.minimum(base_s / prompts_s, MOST_UNSURE))
     surest = np.argsort(noise, kind="stable")[:MOST_POINTS]
     return restored(
         calibration.correlation,
@@ -236,7 +235,8 @@ def _with_first_tokens(runs: Sequence[ServingRun], moved: Calibration, start: Ca
         Parameter(f"engine:{engine}", name, spread, may_vanish=name in MAY_VANISH)
         for name, spread in FIRST_TOKEN_SPREAD.items()
     ]
-    return fitted(known, chosen, found, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=20, tolerance=1e-3)
+    end = fitted(known, chosen, found, soft_l1_scale=SOFT_L1_SCALE, most_evaluations=20, tolerance=1e-3)
+    return _kriged(runs, end, start)
 
 
 def _first_tokens_alone(alone: Sequence[ServingRun], calibration: Calibration) -> FloatArray:

@@ -9,9 +9,16 @@ from sutler.solver.throughput.runs import ServingRun, predict, run_groups
 HEADER = "gpu,model,precision,engine,engine_version,tp,input_tokens,output_tokens,concurrency,req_per_s,ttft_s,tpot_s"
 
 
-def a_table(faster: float = 0.8, *, gpu: str = "h100-sxm", engine: str = "vllm", version: str = "0.11.0") -> str:
+def a_table(
+    faster: float = 0.8,
+    *,
+    gpu: str = "h100-sxm",
+    engine: str = "vllm",
+    version: str = "0.11.0",
+    in_flight: tuple[int, int] = (32, 192),
+) -> str:
     """Eight runs of an 8B model on a stack so many times as fast as the shipped estimates say."""
-    cases = list(product((512, 2048), (128, 512), (32, 192)))
+    cases = list(product((512, 2048), (128, 512), in_flight))
     runs = [
         ServingRun(
             gpu=resolve_gpu(gpu),

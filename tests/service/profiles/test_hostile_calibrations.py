@@ -62,6 +62,7 @@ def at_one_place(noise: float, error: float) -> dict[str, Any]:
     "calibration",
     [
         at_one_place(TINY, 1.0),
+        {**MINE, "phase_points": at_one_place(TINY, 1.0)["points"]},
         changed((("points", 0, "spread"), TINY)),
         changed((("points", 0, "noise"), TINY)),
         changed(
@@ -90,6 +91,8 @@ def test_what_no_fit_can_have_made_is_refused_by_name(calibration: dict[str, Any
     "calibration",
     [
         at_one_place(1e-4, 20.0),
+        {**MINE, "phase_points": at_one_place(1e-4, 20.0)["points"]},
+        {**MINE, "phase_points": [{**one, "log_error": 20.0 * (-1) ** i} for i, one in enumerate(MINE["points"])]},
         changed((("points", 0, "log2"), [60.0, -10.0, 0.0, 0.0])),
         changed((("points", 0, "log_error"), 20.0), (("points", 1, "log_error"), -20.0)),
         changed((("points", 0, "gpu"), "no-such-gpu"), (("points", 1, "model"), "no-such-model")),

@@ -110,7 +110,7 @@ def test_eight_runs_of_a_slower_stack_are_learned(service: ProfilesService) -> N
 
 
 def test_a_calibration_comes_back_from_the_store_as_it_went_in(service: ProfilesService) -> None:
-    imported(service, a_table(0.7))
+    imported(service, a_table(0.7, in_flight=(1, 32)))
     made = service.keep(service.calibrate("mine", RunFilter()))
     stored = calibration_of(service.calibration("mine"))
     fitted = made.result.calibration
@@ -122,6 +122,9 @@ def test_a_calibration_comes_back_from_the_store_as_it_went_in(service: Profiles
     assert fitted.corrections is not None
     assert stored.corrections.share == fitted.corrections.share
     assert stored.corrections.weights == pytest.approx(fitted.corrections.weights)
+    assert stored.corrections.phases is not None
+    assert fitted.corrections.phases is not None
+    assert stored.corrections.phases.weights == pytest.approx(fitted.corrections.phases.weights)
     assert stored.name == "mine (revision 1)"
     text = made.document.model_dump_json(by_alias=True)
     assert CalibrationDocument.model_validate_json(text) == made.document

@@ -15,6 +15,7 @@ from sutler.solver.estimate import estimate, one_layout
 from sutler.solver.problem import ServedModel, Workload
 from sutler.solver.throughput.base import Layouts, Rates
 from sutler.solver.throughput.corrected import CorrectedStages
+from sutler.solver.throughput.operating import OperatingPoint, learnt, speed_errors
 from sutler.solver.throughput.refit import errors, refit
 from sutler.solver.throughput.roofline import Roofline
 from sutler.solver.throughput.runs import LayerRun, ServingRun, points_of, predict, predict_layers, run_groups
@@ -130,6 +131,63 @@ def test_an_engine_that_is_asked_without_http_is_learnt_to_have_next_to_no_base_
     unseen = as_if([a_run(input_tokens=256, output_tokens=64, concurrency=c) for c in (1, 4, 8)], 1.0, truth)
     assert np.abs(errors(unseen, SHIPPED).ttft_s).min() > 1.0
     assert np.abs(errors(unseen, found).ttft_s).max() < 0.1
+
+
+def slow_in_decode() -> tuple[Calibration, list[ServingRun]]:
+    """A stack whose steps have eight times the overhead, which prompts hardly see, asked without HTTP; its loops."""
+    slow = replace(SHIPPED.engine("vllm"), overhead=8.0 * SHIPPED.engine("vllm").overhead, first_token_base=0.02)
+    truth = replace(SHIPPED, engines={**SHIPPED.engines, "vllm": slow})
+    lengths = ((512, 64), (2048, 256))
+    loops = [a_run(input_tokens=i, output_tokens=o, concurrency=c) for i, o in lengths for c in (1, 4, 16)]
+    return truth, as_if(loops, 1.0, truth)
+
+
+def test_runs_with_one_request_in_flight_tell_prompts_from_decode_steps() -> None:
+    truth, loops = slow_in_decode()
+    some = [run for run in loops if run.concurrency > 1]
+    unseen = as_if([a_run(input_tokens=1024, output_tokens=128, concurrency=c) for c in (1, 2, 8, 16)], 1.0, truth)
+    told, untold = (errors(unseen, refit(runs, [], SHIPPED).calibration) for runs in (loops, some))
+    assert np.abs(told.tpot_s).max() < 0.05
+    assert np.abs(untold.tpot_s).max() > 0.15
+    assert np.abs(told.ttft_s).mean() < 0.6 * np.abs(untold.ttft_s).mean()
+    assert np.abs(told.req_per_s).max() < 0.05
+
+
+def test_prompts_that_are_nothing_beside_what_is_waited_for_say_nothing() -> None:
+    found = refit(as_if([a_run(input_tokens=i, concurrency=1) for i in (16, 32)], 0.7), [], SHIPPED).calibration
+    assert found.corrections is not None
+    assert found.corrections.phases is not None
+    assert (found.corrections.phases.noise > 1.0).all()
+    assert np.abs(found.corrections.phases.at(found.corrections.points)[0]).max() < 0.05
+
+
+def test_where_a_request_spends_its_time_does_not_change_how_many_there_are() -> None:
+    _, loops = slow_in_decode()
+    calibration = refit(loops, [], SHIPPED).calibration
+    corrections = calibration.corrections
+    assert corrections is not None
+    assert corrections.phases is not None
+    points, share = points_of(loops, SHIPPED), np.linspace(0.0, 1.0, len(loops))
+    whole, prompts, steps = corrections.slower(points, share)
+    assert prompts * (1 - share) + steps * share == pytest.approx(whole)
+    assert (steps > prompts).all()
+    alike = replace(calibration, corrections=replace(corrections, phases=None))
+    (together, _, _), (apart, _, _) = planned(alike, loops[0]), planned(calibration, loops[0])
+    assert apart.rps == pytest.approx(together.rps, rel=0.03)
+
+
+def test_what_a_deployment_learns_leaves_prompts_and_decode_steps_as_runs_told_them() -> None:
+    _, loops = slow_in_decode()
+    calibration = refit(loops, [], SHIPPED).calibration
+    [run] = [one for one in loops if one.concurrency == 16 and one.input_tokens == 512]
+    told = OperatingPoint(
+        run.gpu, run.spec, "bf16", "bf16", "vllm", 1, ((512, 64, 100),), residence_s=2.0, in_flight=16.0
+    )
+    seen = speed_errors([told], calibration)
+    found = learnt([told], seen, np.array([0.05]), calibration, name="learnt", readings=1).corrections
+    assert found is not None
+    assert calibration.corrections is not None
+    assert found.phases is calibration.corrections.phases is not None
 
 
 def test_kernels_of_experts_are_learnt_apart_from_dense_models() -> None:
