@@ -9,7 +9,7 @@ ONCE := --quiet --disable-pip-version-check --no-compile
 SKYPILOT := skypilot==0.14.1
 TORCH := torch==2.13.0
 PLAYWRIGHT := playwright==1.65.2
-# Of the tests: half as many again as cores, since many wait for services.
+# Of the tests: two for each core, since many wait for services.
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(max(2, (os.cpu_count() or 2) * 2))')
 # Random problems whose plans export-check has vLLM read.
 PROBLEMS ?= 20

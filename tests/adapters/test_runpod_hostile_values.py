@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def assert_fit_to_store(found: Poll, rows: list[object]) -> None:
     assert found.kept + sum(found.not_available.values()) + len(found.rejected) <= 2 * len(rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(changed(REST_ROW), max_size=4), st.lists(changed(REST_ROW), max_size=4), st.booleans())
 def test_any_rows_of_the_rest_api_become_a_poll(first: list[object], second: list[object], is_complete: bool) -> None:

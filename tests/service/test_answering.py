@@ -79,6 +79,7 @@ def test_an_answer_comes_with_its_progress_and_the_process_stays() -> None:
     run(scene)
 
 
+@pytest.mark.slow
 def test_one_that_dies_or_hangs_gives_none_and_the_next_question_finds_another() -> None:
     async def scene(server: ForkServer) -> None:
         process = AnsweringProcess(server, REQUEST)

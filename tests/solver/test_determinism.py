@@ -109,6 +109,7 @@ def test_two_fresh_processes_give_the_same_plans() -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_earlier_solves_leave_no_trace() -> None:
     alone = without_times(solve(appendix_c()))
     solve(random_problem(7))

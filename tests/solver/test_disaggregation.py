@@ -241,6 +241,7 @@ def test_l40s_prefill_and_a100_decode() -> None:
     assert (plan.value or 0.0) > 1.1 * (solve(with_mode(problem, "off")).bound or 0.0)
 
 
+@pytest.mark.slow
 def test_longer_prompts_take_more_of_the_gpus() -> None:
     shares = []
     for inputs, outputs in ((500.0, 1000.0), (2000.0, 500.0), (6000.0, 100.0)):

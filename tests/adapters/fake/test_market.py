@@ -33,6 +33,7 @@ def test_another_seed_is_another_market() -> None:
     assert Market(seed=1).states("vastai", NIGHT_S) != Market(seed=2).states("vastai", NIGHT_S)
 
 
+@pytest.mark.slow
 def test_a_larger_market_keeps_every_cloud_in_business() -> None:
     for machines in (50, 300, 3000):
         market = Market(seed=3, machines=machines)

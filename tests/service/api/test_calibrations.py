@@ -39,6 +39,7 @@ def a_problem(**throughput: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_what_was_measured_and_fitted_is_listed(service: Running, mine: str) -> None:
     (profile,) = service.get("/v1/profiles").json()["items"]
     assert (profile["gpu"], profile["engine_version"], profile["runs"]) == ("h100-sxm", "0.11.0", 8)

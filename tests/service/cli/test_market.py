@@ -251,6 +251,7 @@ def test_a_live_problem_whose_clouds_do_not_answer_is_no_market(cloud: FakeCloud
     assert (result.exit_code, result.stdout) == (4, "")
 
 
+@pytest.mark.slow
 def test_no_key_is_stored_or_shown(cloud: FakeCloud, private_store: Path) -> None:
     cloud.fail("vastai", "echo_key")
     cloud.fail("runpod", "echo_key")

@@ -69,6 +69,7 @@ def test_a_plan_for_people_has_everything_below_one_hundred_columns(tmp_path: Pa
     assert max(len(line) for line in result.stdout.splitlines()) <= 100
 
 
+@pytest.mark.slow
 def test_json_is_all_that_goes_to_stdout(tmp_path: Path) -> None:
     result = sutler("plan", written(tmp_path), "--json")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -251,6 +252,7 @@ def test_a_plan_without_stages_cannot_be_simulated(tmp_path: Path) -> None:
     assert "runs nothing" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_comparison_has_all_strategies_and_their_charts(tmp_path: Path) -> None:
     result = sutler("compare", written(tmp_path), "--seeds", "2", "--plot", tmp_path / "all.html")
     assert (result.exit_code, result.stderr) == (0, "")

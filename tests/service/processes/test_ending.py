@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[3]
 ENDED_S: Final = 30
 
@@ -84,6 +86,7 @@ def test_only_what_tells_a_process_to_end_ends_the_wait() -> None:
     assert said(ANOTHER_ONE_FIRST) == "told\nended\n"
 
 
+@pytest.mark.slow
 def test_a_child_that_was_being_started_when_its_parent_was_told_to_end_ends_too() -> None:
     """At once: a parent that has not told it waits for its whole grace, and kills it."""
     said(WHILE_A_CHILD_STARTS)

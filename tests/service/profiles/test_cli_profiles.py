@@ -45,6 +45,7 @@ def a_problem(folder: Path, **throughput: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_from_result_file_to_plan(private_store: Path, runs: Path, tmp_path: Path) -> None:
     before = listed("plan", a_problem(tmp_path), "--json")
     imported = sutler("profiles", "import", runs)
@@ -62,6 +63,7 @@ def test_from_result_file_to_plan(private_store: Path, runs: Path, tmp_path: Pat
     assert after["calibration"]["name"] == "mine"
 
 
+@pytest.mark.slow
 def test_a_calibrated_plan_is_simulated_as_fast_as_it_says(shared_store: Path, runs: Path, tmp_path: Path) -> None:
     sutler("profiles", "import", runs)
     sutler("calibrate", "mine")
@@ -138,6 +140,7 @@ def test_a_name_that_cannot_be_shown_is_refused(shared_store: Path, runs: Path) 
     assert "name" in result.stderr
 
 
+@pytest.mark.slow
 def test_an_estimate_by_a_calibration_meets_its_runs(shared_store: Path, runs: Path, tmp_path: Path) -> None:
     sutler("profiles", "import", runs)
     sutler("calibrate", "mine", "--out", tmp_path / "mine.json")

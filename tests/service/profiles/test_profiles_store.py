@@ -86,6 +86,7 @@ def test_a_profile_is_found_by_the_beginning_of_its_id_and_can_be_forgotten(serv
         service.profile(profile.key.id)
 
 
+@pytest.mark.slow
 def test_calibrations_count_up_and_the_newest_is_what_a_name_means(service: ProfilesService) -> None:
     imported(service, a_table())
     first = service.keep(service.calibrate("mine", RunFilter())).document
@@ -146,6 +147,7 @@ def test_mixed_versions_are_noted_and_nothing_is_an_error(service: ProfilesServi
         service.calibrate("mine", RunFilter(gpu="a40"))
 
 
+@pytest.mark.slow
 def test_runs_of_old_versions_are_calibrated_apart_from_the_factors_of_their_time(service: ProfilesService) -> None:
     imported(service, a_table(version="0.11"))
     imported(service, a_table(0.8, engine="vllm", version="0.6.3"))

@@ -75,6 +75,7 @@ def test_a_plan_meets_its_limits_at_its_own_load(plan: Path) -> None:
     assert {limit["metric"] for limit in chat["limits"]} == {"ttft", "tpot"}
 
 
+@pytest.mark.slow
 def test_far_beyond_its_load_it_misses_them_and_says_that_the_queue_grows(plan: Path) -> None:
     result = sutler("simulate", plan, "--poisson", "--duration-s", "300", "--load-multiple", "40")
     assert result.exit_code == 0
@@ -124,6 +125,7 @@ def test_lengths_can_be_drawn_from_recorded_requests(plan: Path, tmp_path: Path)
     assert chat["input_tokens_per_s"] == pytest.approx(800 * chat["throughput_rps"])
 
 
+@pytest.mark.slow
 def test_prompts_first_delays_those_that_run(plan: Path) -> None:
     """Chunks stretch a step; whole prompts before any decoding stop the others, so the worst TPOT is worse."""
     chunked, whole = (
@@ -287,6 +289,7 @@ def as_started_now(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("roles", ["mixed_pool", "opportunistic"])
 def test_replicas_of_one_phase_serve_whole_requests_where_that_is_asked_for(
     plan: Path, tmp_path: Path, roles: str

@@ -45,6 +45,7 @@ def test_without_it_nothing_is_replayed(tmp_path: Path) -> None:
     assert planned(tmp_path, estimated())["validation"] is None
 
 
+@pytest.mark.slow
 def test_a_plan_that_keeps_its_limits_stays_as_it_is(tmp_path: Path) -> None:
     plain, tried = planned(tmp_path, estimated()), planned(tmp_path, estimated(), "--validate")
     validation = tried["validation"]
@@ -99,6 +100,7 @@ def test_bursts_that_the_closed_form_does_not_see_are_planned_for(tmp_path: Path
     assert ttft["within_fraction"] >= 0.9
 
 
+@pytest.mark.slow
 def test_the_corrected_plan_keeps_its_limits_when_it_is_simulated_again(tmp_path: Path) -> None:
     made = planned(tmp_path, a_bursty_problem(tmp_path), "--validate")
     (tmp_path / "plan.json").write_text(json.dumps(made))
@@ -120,6 +122,7 @@ def test_limits_that_no_lighter_load_keeps_are_told(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_where_no_plan_takes_its_place_the_first_one_stays_with_what_it_misses(tmp_path: Path) -> None:
     """The bursts need two machines; there is one."""
     document = a_bursty_problem(tmp_path)

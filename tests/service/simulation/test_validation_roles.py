@@ -47,6 +47,7 @@ def derated(problem: Problem, plan: PlanDocument) -> tuple[Derating, ...]:
     return asked[0].derated if asked else ()
 
 
+@pytest.mark.slow
 def test_a_prefill_replica_answers_for_the_first_token() -> None:
     problem, plan = planned(slow="chat-p")
     found = derated(problem, plan)
@@ -59,6 +60,7 @@ def test_a_plan_in_two_phases_that_keeps_its_limits_is_not_derated() -> None:
     assert derated(*planned(slow=None)) == ()
 
 
+@pytest.mark.slow
 def test_what_is_derated_is_still_as_fast() -> None:
     """The evidence of a derated configuration is lower; its engine is the same."""
     problem, plan = planned(slow="chat-p")

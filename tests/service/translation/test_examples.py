@@ -81,6 +81,7 @@ def test_the_marketplace_is_one_of_hundreds_of_single_hosts() -> None:
     assert len({offer["machine_id"] for offer in offers}) > 50
 
 
+@pytest.mark.slow
 def test_prompts_and_answers_apart_save_over_a_quarter_of_the_cost_of_the_example() -> None:
     plan, without = (planned("disaggregated.yaml", disaggregation=choice) for choice in ("auto", "off"))
     assert plan.status == without.status == "optimal"

@@ -71,6 +71,7 @@ def test_from_running_replicas_to_what_they_change(shared_store: Path, tmp_path:
     assert (again[0]["kept"], again[0]["new"]) == (4, 0)
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_the_same_and_keeps_nothing(shared_store: Path, tmp_path: Path) -> None:
     plan, _ = written(tmp_path)
     with answering(FakeEngine()) as engine:
@@ -118,6 +119,7 @@ def test_prompts_that_the_plan_counts_on_as_cached_are_told(shared_store: Path) 
     assert any("counts on prompts in the prefix cache (question, summary)" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_a_key_is_shown_to_the_replica_and_to_nobody_else(
     shared_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_document_is_the_one_that_was_sent() -> None:
     assert len(found.market.offers.offers) == 1000
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_as_for_small_bodies() -> None:
     assert "k99: 1: unknown key" in refusal(json.dumps(a_problem(**{f"k{n}": 1 for n in range(5000)})).encode())
     assert refusal(b"\xff" * 50_000) == "body: is not UTF-8 text"
@@ -114,6 +115,7 @@ def test_without_a_process_the_body_is_not_blamed(monkeypatch: pytest.MonkeyPatc
         checked(json.dumps(a_problem()).encode())
 
 
+@pytest.mark.slow
 def test_of_one_caller_one_is_read_at_a_time_and_few_wait() -> None:
     async def flood(checker: Checker) -> None:
         flooding = [

@@ -84,6 +84,7 @@ def test_a_fleet_that_runs_is_considered_in_a_smaller_search() -> None:
     asked(NOT_ENOUGH, ask)
 
 
+@pytest.mark.slow
 def test_what_runs_stays_within_the_smaller_search() -> None:
     """Else it would look as if it could not go on."""
     apart = apart_and_capped()

@@ -237,6 +237,7 @@ print("stopped", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_poll_under_way_is_finished_before_the_end(store: Store, empty_store: StoreSettings) -> None:
     """In a process of its own: what hangs there can be ended."""
     command = [sys.executable, "-c", SERVING, str(empty_store.database_url)]

@@ -453,6 +453,7 @@ def test_granting_what_is_asked_for_is_enough_and_less_is_not(rates: str, seed: 
     assert sum(verdict.least for verdict in changed) >= 0.9 * len(changed)
 
 
+@pytest.mark.slow
 @for_each("seed", range(1, 60, 6))
 def test_a_budget_is_asked_for_to_the_cent(seed: int) -> None:
     """One cent less than what the conflict asks for still has no plan."""

@@ -94,6 +94,7 @@ def test_curves_ascend_and_more_slowdown_is_later_everywhere() -> None:
             assert (Curves(later).at_s(0, plan) >= curve_s).all()
 
 
+@pytest.mark.slow
 def test_every_way_ascends_and_says_the_same_forwards_and_backwards() -> None:
     for seed in range(40):
         costs, draw = random_costs(seed), Random(seed)
@@ -115,6 +116,7 @@ def test_every_way_ascends_and_says_the_same_forwards_and_backwards() -> None:
         assert before.all_done
 
 
+@pytest.mark.slow
 def test_from_further_on_nothing_ends_later() -> None:
     for seed in range(40):
         costs = random_costs(seed)

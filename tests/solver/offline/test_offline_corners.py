@@ -88,6 +88,7 @@ def test_a_model_that_comes_after_a_slow_one_does_not_answer_for_it() -> None:
     assert slowdowns[1] == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_source_without_requests_stops_nobody() -> None:
     application = app_of(
         a_node("x", 20), a_node("a", 0), a_node("b", 20), a_node("c", 0),

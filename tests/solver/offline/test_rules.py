@@ -84,6 +84,7 @@ def test_greedy_follows_algorithm_1() -> None:
     assert seen > 60
 
 
+@pytest.mark.slow
 def test_greedy_without_preemption_adds_to_what_runs() -> None:
     running = 0
     for forecaster, now in standings(range(100, 140), preemption=False):
@@ -94,6 +95,7 @@ def test_greedy_without_preemption_adds_to_what_runs() -> None:
     assert running > 10
 
 
+@pytest.mark.slow
 def test_the_max_heuristic_gives_all_gpus_to_one_model_in_its_fastest_way() -> None:
     for forecaster, now in standings(range(50), preemption=True):
         ((node, plan),) = max_heuristic(forecaster, now).plans.items()
@@ -126,6 +128,7 @@ def test_the_min_heuristic_divides_the_gpus_evenly_among_as_many_models_as_fit(m
     assert max(shares) - min(shares) <= 1
 
 
+@pytest.mark.slow
 def test_the_min_heuristic_leaves_no_ready_model_out_that_fits() -> None:
     for forecaster, now in standings(range(50), preemption=True):
         plans = dict(min_heuristic(forecaster, now).plans)
@@ -137,6 +140,7 @@ def test_the_min_heuristic_leaves_no_ready_model_out_that_fits() -> None:
                 assert not fits(forecaster, least)
 
 
+@pytest.mark.slow
 def test_rules_without_preemption_leave_what_runs_as_it_is() -> None:
     for forecaster, now in standings(range(200, 240), preemption=False):
         for rule in (greedy, max_heuristic, min_heuristic):

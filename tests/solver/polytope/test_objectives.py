@@ -285,6 +285,7 @@ def held(problem: Problem, plan: Plan, resource: str, most: float) -> float:
     return -integer_optimum(polytope, Goal(goal.lam_weight, goal.use_cost, goal.rent_cost, carried))
 
 
+@pytest.mark.slow
 @for_each("seed", range(0, 90, 6))
 def test_no_fleet_of_the_least_cost_carries_much_more(seed: int) -> None:
     problem = random_problem(seed, "min_cost")
@@ -296,6 +297,7 @@ def test_no_fleet_of_the_least_cost_carries_much_more(seed: int) -> None:
     assert best * (1 - FINISH_RELATIVE_GAP) - 1e-6 <= plan.load_multiple <= best * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @for_each("seed", range(0, 90, 6))
 def test_no_fleet_of_the_least_power_costs_much_less(seed: int) -> None:
     problem = random_problem(seed, "min_power")

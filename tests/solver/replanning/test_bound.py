@@ -17,6 +17,7 @@ OBJECTIVES: tuple[ObjectiveKind, ...] = ("max_throughput", "min_makespan", "min_
 USD = 1e-6
 
 
+@pytest.mark.slow
 @given(st.integers(min_value=0, max_value=70), st.sampled_from(OBJECTIVES))
 @settings(derandomize=True, max_examples=15, database=None, suppress_health_check=list(HealthCheck))
 def test_the_proven_limit_of_what_a_change_can_net_is_never_exceeded(seed: int, objective: ObjectiveKind) -> None:

@@ -65,6 +65,7 @@ def rented(plan: Plan, *, held: bool) -> Counter[HoldingKey]:
     return machines
 
 
+@pytest.mark.slow
 @given(seeds, objectives)
 @law
 def test_what_is_called_valid_passes_the_check_that_knows_no_solver(seed: int, objective: ObjectiveKind) -> None:
@@ -227,6 +228,7 @@ def test_a_lost_machine_takes_from_what_is_carried_what_its_replicas_carried(see
     assert found.keep.capacity_rps == pytest.approx(sum(carried[name] for name in standing), rel=1e-6)
 
 
+@pytest.mark.slow
 @given(seeds, objectives, st.integers(min_value=0, max_value=5))
 @law
 def test_fewer_machines_never_carry_more(seed: int, objective: ObjectiveKind, which: int) -> None:
@@ -272,6 +274,7 @@ def test_below_what_is_worth_doing_nothing_is_sought(seed: int, objective: Objec
     assert {option.kind for option in found.options} <= {"keep", "reroute"}
 
 
+@pytest.mark.slow
 def test_random_markets_bring_options_of_every_kind() -> None:
     """Else the laws above would say little."""
     looks = [a_look(seed, OBJECTIVES[seed % 4]) for seed in range(16)]
@@ -282,6 +285,7 @@ def test_random_markets_bring_options_of_every_kind() -> None:
     assert sum(not each.keep.carries for each in found) >= 3
 
 
+@pytest.mark.slow
 def test_random_markets_with_roles_bring_fleets_with_roles() -> None:
     looks = [a_look(ROLES_FROM + seed, OBJECTIVES[seed % 4]) for seed in range(25)]
     before = [bool(look.plan.kv_transfers) for look in looks if look is not None]

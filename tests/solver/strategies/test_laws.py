@@ -74,6 +74,7 @@ def test_no_combos_or_pools_beat_sutler_on_networks(seed: int, objective: Object
         assert all(not one.beyond for one in ran)
 
 
+@pytest.mark.slow
 def test_the_papers_binary_search_has_the_same_rivals() -> None:
     ran = _assert_laws(appendix_c("binary_search"))
     assert {one.planned.plan.solver.method for one in ran if one.planned} == {"binary_search"}

@@ -101,6 +101,7 @@ def test_hexgen_deploys_nothing_that_fails_some_requests() -> None:
     assert rented_gpus(plan) == {"a": 1}
 
 
+@pytest.mark.slow
 def test_hexgen_for_the_least_cost_gets_gpus_until_it_carries_the_load() -> None:
     # 3 + 3 requests/s at 1.5/s of the mix a card: four cards.
     problem = two_specialists("min_cost")

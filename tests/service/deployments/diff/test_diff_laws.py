@@ -77,6 +77,7 @@ def changed(*items: MachineChange) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 @given(FLEETS, FLEETS, HELD, st.data())
 def test_machines_add_up(old: Fleet, new: Fleet, held: dict[str, int] | None, order: st.DataObject) -> None:
     before, after = planned(old, order), planned(new, order)
@@ -88,6 +89,7 @@ def test_machines_add_up(old: Fleet, new: Fleet, held: dict[str, int] | None, or
         assert changed(*diff.keep, *(stop for stop in diff.stop if stop.held)) == rented(documents)
 
 
+@pytest.mark.slow
 @given(FLEETS, FLEETS, HELD, st.data())
 def test_what_is_kept_and_started_costs_what_the_plan_costs(
     old: Fleet, new: Fleet, held: dict[str, int] | None, order: st.DataObject
@@ -106,6 +108,7 @@ def test_a_plan_differs_in_nothing_from_itself_however_it_is_listed(fleet: Fleet
     assert [item.restart for item in diff.keep] == [()] * len(diff.keep)
 
 
+@pytest.mark.slow
 @given(FLEETS, FLEETS, HELD, st.data())
 def test_every_machine_and_replica_of_the_new_plan_is_named_once(
     old: Fleet, new: Fleet, held: dict[str, int] | None, order: st.DataObject
@@ -118,6 +121,7 @@ def test_every_machine_and_replica_of_the_new_plan_is_named_once(
     assert all(set(item.restart) <= set(item.replicas) for item in diff.keep)
 
 
+@pytest.mark.slow
 @given(FLEETS, FLEETS, HELD, st.data())
 def test_every_restart_is_a_step_and_the_last_step_carries_everything(
     old: Fleet, new: Fleet, held: dict[str, int] | None, order: st.DataObject

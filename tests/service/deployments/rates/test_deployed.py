@@ -130,6 +130,7 @@ def test_fast_engines_stop_no_machine_before_the_cool_down_is_over(postgres: Ser
         assert second["cost_usd_per_hour"] < first["cost_usd_per_hour"]
 
 
+@pytest.mark.slow
 def test_without_the_policy_it_is_only_shown(postgres: Server) -> None:
     with a_site(postgres) as site:
         site.hears(0.7)

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from sutler.service.deployments.replanning.verdict import Verdict
 from sutler.service.documents.market import OfferDocument
 from sutler.solver.outlook.interruptions import Rented, learnt
@@ -123,6 +125,7 @@ def test_what_is_given_back_as_planned_is_no_loss() -> None:
     assert (machines(world), world.losses) == ({"bolt/bargain": 2}, ())
 
 
+@pytest.mark.slow
 def test_machines_that_are_taken_away_too_often_are_left_where_interruptions_count() -> None:
     """At half an hour between interruptions and twelve minutes to start, 2.0 $/h are 2.8 on average: above 2.4."""
     often = learnt([Rented("acme", "interruptible", "h100-sxm", 500.0, 1000)], {"interruptible": [1] * 1000})

@@ -48,6 +48,7 @@ def test_machines_serve_when_an_event_begins_and_are_ordered_no_earlier_than_nee
     assert told == ["chat: 66 requests/s with launch of the calendar, 3 x what is stated, 22 were planned (+200%)"]
 
 
+@pytest.mark.slow
 def test_while_it_lasts_a_quiet_hour_is_no_lull_and_afterwards_it_is() -> None:
     world = a_calendar_world()
     usual = sum(machines(world).values())

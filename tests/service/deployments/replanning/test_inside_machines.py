@@ -1,5 +1,7 @@
 """Deployments whose machines hand over inside themselves: kept by looks, grown with the load, replaced when lost."""
 
+import pytest
+
 from sutler.service.documents.plan import PlanDocument
 from sutler.service.documents.problem import ProblemDocument
 from tests.service.deployments.replanning.builders import a_problem, an_offer, traffic
@@ -44,6 +46,7 @@ def test_a_large_fleet_keeps_handing_over_where_it_does() -> None:
     assert all(roles[one.id] == one.role for one in before.replicas if one.role != "aggregated")
 
 
+@pytest.mark.slow
 def test_what_runs_inside_machines_is_calm_grows_and_survives_a_loss() -> None:
     world = a_world_inside()
     assert machines(world) == {"acme/pair": 2}

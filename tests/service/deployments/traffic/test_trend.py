@@ -27,6 +27,7 @@ def climbing(t_s: float) -> float:
     return float(20.0 * 1.02 ** (max(0.0, t_s) / 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rps", [2.0, 20.0, 200.0])
 def test_steady_traffic_leads_nowhere(rps: float) -> None:
     assert [seed for seed in range(1000) if found(lambda t_s: rps, now_s=0.0, seed=seed)] == []
