@@ -102,6 +102,10 @@ class Corrections:
         """The same, followed so far."""
         return replace(self, share=share, phases=self.phases and self.phases.followed(share))
 
+    def told(self, errors: FloatArray) -> Self:
+        """The same runs with other errors [n]."""
+        return replace(self, errors=errors, weights=self.inverse @ errors)
+
     def at(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         """Mean log of measured over predicted [n], and what is left of the variance as a share of it [n]."""
         blocks = [self._block(questions.only(slice(at, at + BLOCK))) for at in range(0, len(questions), BLOCK)]
@@ -114,12 +118,18 @@ class Corrections:
         """Factors [n] on the time of a request, on what prompts take of it, and on what its own decode steps do.
 
         The steps are a share `stepping_fraction` [n] of the time: both together come to the first factor."""
-        whole = np.exp(-self.at(questions)[0])
+        whole = np.exp(-self._mean(questions))
         if self.phases is None:
             return whole, whole, whole
-        ratio = np.exp(self.phases.at(questions)[0])
+        ratio = np.exp(self.phases._mean(questions))
         prompts = whole / (1.0 + stepping_fraction * (ratio - 1.0))
         return whole, prompts, prompts * ratio
+
+    def _mean(self, questions: RunPoints) -> FloatArray:
+        """What `at` says, without how sure it is."""
+        parts = [questions.only(slice(at, at + BLOCK)) for at in range(0, len(questions), BLOCK)]
+        means = [_kernel(self.correlation, part, self.points) @ self.weights for part in parts]
+        return self.share * np.concatenate(means)
 
     def _block(self, questions: RunPoints) -> tuple[FloatArray, FloatArray]:
         shared = _kernel(self.correlation, questions, self.points)

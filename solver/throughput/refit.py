@@ -168,11 +168,14 @@ def _corrections(
     runs: Sequence[ServingRun], calibration: Calibration, start: Calibration, least_band: float
 ) -> Corrections:
     """What the factors leave of the errors of rates, and of decode steps against prompts."""
-    errors_left = -_log_errors(runs, predict(run_groups(runs), calibration), "req_per_s")
-    clipped = np.clip(errors_left, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
-    engine, points = runs[0].engine, points_of(runs, start)
-    rates = krige(calibration.correlation, engine, points, clipped, least_band=least_band)
+    engine, points, left = runs[0].engine, points_of(runs, start), _errors_left(runs, calibration)
+    rates = krige(calibration.correlation, engine, points, left, least_band=least_band)
     return replace(rates, phases=_phases(runs, calibration, start))
+
+
+def _errors_left(runs: Sequence[ServingRun], calibration: Calibration) -> FloatArray:
+    found = -_log_errors(runs, predict(run_groups(runs), calibration), "req_per_s")
+    return np.clip(found, -LARGEST_LOG_ERROR, LARGEST_LOG_ERROR)
 
 
 def _phases(runs: Sequence[ServingRun], calibration: Calibration, start: Calibration) -> Corrections | None:
@@ -224,12 +227,18 @@ def _with_first_tokens(runs: Sequence[ServingRun], moved: Calibration, start: Ca
     waited = [run for run in with_room(runs) if run.ttft_s > 0.0]
     if not waited:
         return moved
+    waited = waited[:: -(-len(waited) // MOST_POINTS)]  # as many as are kriged one by one
     engine, alone = waited[0].engine, [run for run in waited if run.tells_of_phases]
-    known = replace(moved, engines=_with_engine(moved, engine))
+    known = _kriged(waited, replace(moved, engines=_with_engine(moved, engine)), start)
 
     def found(calibration: Calibration) -> FloatArray:
-        ttft = errors(waited, _kriged(runs, calibration, start)).ttft_s
-        return np.concatenate([ttft, _first_tokens_alone(alone, calibration)]) / FIRST_TOKEN_ERROR
+        before = calibration.corrections
+        if before is not None:
+            rates = before.told(_errors_left(waited, calibration))
+            corrections = replace(rates, phases=_phases(alone, calibration, start)).followed(before.share)
+            calibration = replace(calibration, corrections=corrections)
+        ttft_s = errors(waited, calibration).ttft_s
+        return np.concatenate([ttft_s, _first_tokens_alone(alone, calibration)]) / FIRST_TOKEN_ERROR
 
     chosen = [
         Parameter(f"engine:{engine}", name, spread, may_vanish=name in MAY_VANISH)
