@@ -90,6 +90,7 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
         raise ValueError(f"runs of several engines ({', '.join(sorted(engines))}): calibrate each on its own")
     before, parts = errors(runs, start), _parts(len(runs))
     kept = [[run for i, run in enumerate(runs) if i not in part] for part in parts]
+    roomy = [with_room(some) for some in kept]
 
     def left_out(found: Sequence[Calibration]) -> RunErrors:
         answers = (errors([runs[i] for i in part], one) for part, one in zip(parts, found, strict=True))
@@ -98,14 +99,15 @@ def refit(runs: Sequence[ServingRun], layer_runs: Sequence[LayerRun], start: Cal
     moved = [_refitted(some, layer_runs, start) for some in kept]
     rates_share = _share(before.req_per_s, left_out(moved).req_per_s)
     followed = [_followed(start, one, rates_share) for one in moved]
-    waiting = [_with_first_tokens(some, one, start) for some, one in zip(kept, followed, strict=True)]
+    waiting = [_with_first_tokens(some, one, start) for some, one in zip(roomy, followed, strict=True)]
     first_token_share = _share(left_out(followed).ttft_s, left_out(waiting).ttft_s)
     ends = [
         _kriged(some, between(*both, first_token_share), start)
-        for some, both in zip(kept, zip(followed, waiting, strict=True), strict=True)
+        for some, both in zip(roomy, zip(followed, waiting, strict=True), strict=True)
     ]
     found = _followed(start, _refitted(runs, layer_runs, start), rates_share)
-    found = _kriged(runs, between(found, _with_first_tokens(runs, found, start), first_token_share), start)
+    fitting = with_room(runs)
+    found = _kriged(fitting, between(found, _with_first_tokens(fitting, found, start), first_token_share), start)
     return Refit(found, before, errors(runs, found), left_out(ends), rates_share, first_token_share)
 
 
@@ -211,10 +213,14 @@ def _base_s(runs: Sequence[ServingRun], calibration: Calibration) -> float:
 def _kriged(runs: Sequence[ServingRun], calibration: Calibration, start: Calibration) -> Calibration:
     """With what its factors leave of the errors of rates as they are now: what first tokens wait for is part of the
     time of a request."""
-    known, roomy = calibration.corrections, with_room(runs)
-    if known is None or not roomy:
+    known = calibration.corrections
+    if known is None or not runs:
         return calibration
-    found = _corrections(roomy, calibration, start, known.least_band)
+    points = points_of(runs, start)
+    if known.points.labels == points.labels and np.array_equal(known.points.log2, points.log2):
+        found = replace(known.told(_errors_left(runs, calibration)), phases=_phases(runs, calibration, start))
+    else:
+        found = _corrections(runs, calibration, start, known.least_band)
     return replace(calibration, corrections=found.followed(known.share))
 
 
@@ -224,7 +230,7 @@ def _with_engine(start: Calibration, engine: str) -> dict[str, EngineFactors]:
 
 def _with_first_tokens(runs: Sequence[ServingRun], moved: Calibration, start: Calibration) -> Calibration:
     """`moved` with what first tokens of the runs' engine wait for moved to their means."""
-    waited = [run for run in with_room(runs) if run.ttft_s > 0.0]
+    waited = [run for run in runs if run.ttft_s > 0.0]
     if not waited:
         return moved
     waited = waited[:: -(-len(waited) // MOST_POINTS)]  # as many as are kriged one by one
@@ -232,12 +238,7 @@ def _with_first_tokens(runs: Sequence[ServingRun], moved: Calibration, start: Ca
     known = _kriged(waited, replace(moved, engines=_with_engine(moved, engine)), start)
 
     def found(calibration: Calibration) -> FloatArray:
-        before = calibration.corrections
-        if before is not None:
-            rates = before.told(_errors_left(waited, calibration))
-            corrections = replace(rates, phases=_phases(alone, calibration, start)).followed(before.share)
-            calibration = replace(calibration, corrections=corrections)
-        ttft_s = errors(waited, calibration).ttft_s
+        ttft_s = errors(waited, _kriged(waited, calibration, start)).ttft_s
         return np.concatenate([ttft_s, _first_tokens_alone(alone, calibration)]) / FIRST_TOKEN_ERROR
 
     chosen = [
