@@ -112,20 +112,19 @@ class Corrections:
         means, left = zip(*blocks, strict=True)
         return self.share * np.concatenate(means), 1.0 - self.share * (1.0 - np.concatenate(left))
 
-    def slower(
-        self, questions: RunPoints, stepping_fraction: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Factors [n] on the time of a request, on what prompts take of it, and on what its own decode steps do.
+    def split(
+        self, questions: RunPoints, slower: FloatArray, stepping_fraction: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Factors [n] on what prompts take of the time of a request, and on what its own decode steps do.
 
-        The steps are a share `stepping_fraction` [n] of the time: both together come to the first factor."""
-        whole = np.exp(-self._mean(questions))
+        All of it takes `slower` [n] times as long; the steps are a share `stepping_fraction` [n] of it."""
         if self.phases is None:
-            return whole, whole, whole
-        ratio = np.exp(self.phases._mean(questions))
-        prompts = whole / (1.0 + stepping_fraction * (ratio - 1.0))
-        return whole, prompts, prompts * ratio
+            return slower, slower
+        ratio = np.exp(self.phases.mean(questions))
+        prompts = slower / (1.0 + stepping_fraction * (ratio - 1.0))
+        return prompts, prompts * ratio
 
-    def _mean(self, questions: RunPoints) -> FloatArray:
+    def mean(self, questions: RunPoints) -> FloatArray:
         """What `at` says, without how sure it is."""
         parts = [questions.only(slice(at, at + BLOCK)) for at in range(0, len(questions), BLOCK)]
         means = [_kernel(self.correlation, part, self.points) @ self.weights for part in parts]

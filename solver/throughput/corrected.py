@@ -59,7 +59,7 @@ class CorrectedStages(StagesOver):
         return StageSeconds(np.maximum(per_layer, found.per_layer / MOST_RATIO), found.per_pass, found.head)
 
     def products(self, kinds: StageKinds, tokens: FloatArray) -> FloatArray:
-        """See ModelStages: simulations ask the base, and correct all seconds alike."""
+        """See ModelStages: simulations ask the base, and are slowed as a whole (Roofline.slower)."""
         return self.base.products(kinds, tokens)
 
     def riding(self, kinds: StageKinds, traffic: Traffic, *, max_batch: int) -> FloatArray:
@@ -102,9 +102,10 @@ class CorrectedStages(StagesOver):
         if key not in self.known:
             shape = (len(kinds), len(traffic.input_tokens), len(BAND_BATCHES))
             points = self._points(kinds, traffic)
-            slower = self.corrections.slower(points, self._stepping_fraction(kinds, traffic).ravel())
-            left = self.corrections.at(points)[1]
-            self.known[key] = (Slower(*(one.reshape(shape) for one in slower)), left.reshape(shape))
+            mean, left = self.corrections.at(points)
+            whole, stepping = np.exp(-mean), self._stepping_fraction(kinds, traffic).ravel()
+            factors = (whole, *self.corrections.split(points, whole, stepping))
+            self.known[key] = (Slower(*(one.reshape(shape) for one in factors)), left.reshape(shape))
         return self.known[key]
 
     def _stepping_fraction(self, kinds: StageKinds, traffic: Traffic) -> FloatArray:

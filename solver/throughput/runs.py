@@ -190,8 +190,10 @@ def predict_corrected(runs: Sequence[ServingRun], calibration: Calibration) -> C
     if corrections is None or not runs:
         return found
     is_known = np.array([run.engine == corrections.engine for run in runs])
-    slower = corrections.slower(points_of(runs, calibration), found.stepping_fraction)
-    whole, prompts, steps = (np.where(is_known, one, 1.0) for one in slower)
+    points = points_of(runs, calibration)
+    slower = np.exp(-corrections.mean(points))
+    factors = (slower, *corrections.split(points, slower, found.stepping_fraction))
+    whole, prompts, steps = (np.where(is_known, one, 1.0) for one in factors)
     engine = calibration.engine(corrections.engine)
     # What is outside the steps of the engine takes as long as ever.
     outside_s = np.minimum(first_token(calibration.factors, engine).base_s, found.ttft_s)

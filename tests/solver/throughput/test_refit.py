@@ -168,7 +168,8 @@ def test_where_a_request_spends_its_time_does_not_change_how_many_there_are() ->
     assert corrections is not None
     assert corrections.phases is not None
     points, share = points_of(loops, SHIPPED), np.linspace(0.0, 1.0, len(loops))
-    whole, prompts, steps = corrections.slower(points, share)
+    whole = np.exp(-corrections.mean(points))
+    prompts, steps = corrections.split(points, whole, share)
     assert prompts * (1 - share) + steps * share == pytest.approx(whole)
     assert (steps > prompts).all()
     alike = replace(calibration, corrections=replace(corrections, phases=None))
