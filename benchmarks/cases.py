@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
-Group = Literal["a", "b", "c", "d", "e", "f"]
+Group = Literal["a", "b", "c", "d", "e", "f", "g"]
 Build = Literal["one_site", "wide_site", "single_offers", "twelve_models", "melange"]
-Solver = Literal["exact", "binary_search", "plain", "slices"]
+Solver = Literal["exact", "binary_search", "plain", "slices", "generated"]
 Disaggregation = Literal["off", "auto"]
 
 TITLES: Final[dict[Group, str]] = {
@@ -18,6 +18,8 @@ TITLES: Final[dict[Group, str]] = {
     "c": "500 single offers, two models",
     "d": "twelve models, five networked sites and 250 single hosts, 30 s",
     "e": "prefill and decode on replicas of their own: off, and auto",
+    "g": "one site, 12 GPU types: 270 thousand pipelines of up to 4 stages listed and generated; of up to 5, 6 and 8 "
+    "stages 2.9 million, 26 million and 1.3 thousand million, generated",
     "f": "inputs of Mélange's format, by sutler and by Mélange's slices with CBC",
 }
 RELATIVE_GAP: Final = 0.001
@@ -73,7 +75,15 @@ class Result(TypedDict):
 
 def cases(groups: Sequence[Group], *, quick: bool) -> list[Case]:
     """The cases of some groups in the order in which they run; `quick`: a few small ones of each."""
-    known = [*_one_site(), *_comparison(quick=quick), *_single_offers(), *_twelve_models(), *_roles(), *_melange()]
+    known = [
+        *_one_site(),
+        *_comparison(quick=quick),
+        *_single_offers(),
+        *_twelve_models(),
+        *_roles(),
+        *_melange(),
+        *_deep(),
+    ]
     chosen = [case for case in known if case.group in groups]
     return [case for case in chosen if case.name in _QUICK] if quick else chosen
 
@@ -89,6 +99,7 @@ _QUICK: Final = (
     "wide 10k, 3.125 GB/s, 120 $/h",
     "Mélange's input 0",
     "Mélange's input 7",
+    "6 stages, 30 $/h",
 )
 
 
@@ -179,3 +190,27 @@ def _melange() -> list[Case]:
         for seed in range(MELANGE_INPUTS)
         for method in methods
     ]
+
+
+def _deep() -> list[Case]:
+    return [
+        Case(
+            "g",
+            f"{stages} stages, {budget} $/h",
+            "wide_site",
+            (("budget_usd_per_hour", float(budget)), ("gpu_types", 12), ("stages", stages)),
+            solver,
+            LONG_TIME_LIMIT_S,
+        )
+        for stages, solvers in _DEEP.items()
+        for budget in (30, 60, 120)
+        for solver in solvers
+    ]
+
+
+_DEEP: Final[dict[int, tuple[Solver, ...]]] = {
+    4: ("exact", "generated"),
+    5: ("generated",),
+    6: ("generated",),
+    8: ("generated",),
+}

@@ -16,6 +16,7 @@ from benchmarks import instances
 from benchmarks.cases import RELATIVE_GAP, Case, Result, Solver
 from benchmarks.melange_inputs import drawn, least_cost_by_slices
 from benchmarks.plain import solve_plainly
+from sutler.solver.candidates import shapes
 from sutler.solver.plan import Plan
 from sutler.solver.planner import solve
 from sutler.solver.problem import Problem, SolveOptions
@@ -100,6 +101,12 @@ def _planned(problem: Problem, case: Case) -> _Solved:
     )
 
 
+def _generated(problem: Problem, case: Case) -> _Solved:
+    """Lists no pipeline of several machines."""
+    shapes.MOST_LISTED = 0  # type: ignore[misc]
+    return _planned(problem, replace(case, solver="exact"))
+
+
 def _plain(problem: Problem, case: Case) -> _Solved:
     problem = replace(problem, options=SolveOptions(relative_gap=RELATIVE_GAP))
     answer = solve_plainly(problem, solve_limit_s=case.time_limit_s)
@@ -127,7 +134,11 @@ def _by_one_program(value: float | None, bound: float, limit_hit: bool, case: Ca
     )
 
 
-_SOLVERS: Final[dict[Solver, Callable[[Problem, Case], _Solved]]] = {"plain": _plain, "slices": _slices}
+_SOLVERS: Final[dict[Solver, Callable[[Problem, Case], _Solved]]] = {
+    "plain": _plain,
+    "slices": _slices,
+    "generated": _generated,
+}
 
 
 def _digest(plan: Plan) -> str:

@@ -85,7 +85,8 @@ def _group(group: Group, rows: Sequence[Row]) -> str:
 
 def _line(row: Row) -> str:
     result = row["result"]
-    variant = {"b": row["solver"].replace("_", " "), "e": row["disaggregation"]}.get(row["group"])
+    by_group = {"b": row["solver"].replace("_", " "), "e": row["disaggregation"], "g": row["solver"]}
+    variant = by_group.get(row["group"])
     name = f"{row['name']}, {variant}" if variant else row["name"]
     if result is None:
         return name.ljust(_NAME_WIDTH) + f"failed: {row['error']}"

@@ -68,7 +68,7 @@ def solve(
     polytope, first, searched = found.polytope, found.first, found.searched
     used, routing, optimum_value = _given_up(run, found)
     plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound), optimum_value=optimum_value)
-    plan = replace(plan, binding=binding(searched, first.prices))
+    plan = _with_unlisted(market, replace(plan, binding=binding(searched, first.prices)))
     if problem.options.alternatives and problem.search.disaggregation != "off":
         plan = _with_networks(run, searched, first.prices, plan)
     if problem.options.alternatives:
@@ -249,6 +249,18 @@ def _first_phase(run: SolveRun, polytope: Polytope) -> SearchOutcome:
         )
     run.mark("solve")
     return outcome
+
+
+def _with_unlisted(market: Enumerated, plan: Plan) -> Plan:
+    """The plan with a warning where its proof is not of all pipelines."""
+    if not market.unlisted:
+        return plan
+    warning = (
+        f"{market.unlisted} deep pipelines are too many to be listed: those that are the best at the prices of the "
+        "market and of the relaxation were considered, and the proof covers no others (fewer "
+        "search.max_pipeline_stages lists all)"
+    )
+    return replace(plan, warnings=(*plan.warnings, warning))
 
 
 def _with_networks(run: SolveRun, polytope: Polytope, relaxation: Relaxation, plan: Plan) -> Plan:

@@ -396,7 +396,8 @@ class SearchDocument(Document):
     tensor_parallel: Annotated[tuple[ParallelSize, ...], Field(strict=False, min_length=1)] = (1, 2, 4, 8)
     """Tensor-parallel sizes of a stage."""
     max_pipeline_stages: Annotated[int, Field(ge=1, le=8)] = 4
-    """Most pipeline stages of a replica."""
+    """Most pipeline stages of a replica. Where pipelines across machines are too many to be listed, the deep ones are
+    generated at the prices of the market, and the plan says that its proof is not of all."""
     mixed_gpu_pipelines: bool | None = None
     """Pipelines whose stages are of different GPU types; unset: what the engine is made for, so only with
     `any-layout`. With true, others run them at one tensor-parallel size, with the smallest stage's KV cache."""

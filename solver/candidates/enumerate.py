@@ -147,6 +147,17 @@ def _at_precision(
     return _rated(problem, supply, index, model, shapes, role, cap, unlimited_networks=unlimited_networks)[0]
 
 
+def candidates_of_shapes(
+    problem: Problem, supply: Supply, index: int, model: ServedModel, shapes: Shapes
+) -> Candidates:
+    """Returns what replicas of these shapes do with whole requests of `model`, as above, under every cap."""
+    if not len(shapes.one_piece):
+        return _no_candidates(problem)
+    caps = power_cap_fractions(problem)
+    parts = [_rated(problem, supply, index, model, shapes, "aggregated", cap)[0] for cap in caps]
+    return joined([part for part in parts if len(part)], problem)
+
+
 def roles_of(problem: Problem) -> tuple[Role, ...]:
     """What replicas may do, by the search."""
     return {"off": ROLES[:1], "auto": ROLES, "only": ROLES[1:]}[problem.search.disaggregation]

@@ -8,11 +8,15 @@ leaves a machine, nor does attention data parallelism, which mixtures of experts
 Pipelines of three stages on part of a machine would waste a GPU of their piece and are only considered where the
 caller measured them. Prefill and decode replicas stand on sites with a network or together on one machine, and their
 pipelines have equal stages. What the model's engine cannot run is left out (engines.py), but for what was measured.
+
+Pipelines of different stages grow in number with every stage, to millions: they are listed as deep as that is few,
+deeper ones are built by what their stages cost (deep.py).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from math import comb
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +28,8 @@ from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, PIECE_SIZES, Pool, re
 from sutler.solver.market.supply import Supply
 from sutler.solver.problem import MeasuredRate, Problem, Role, ServedModel
 from sutler.solver.throughput.measured import measured_rows
+
+MOST_LISTED: Final = 300_000  # pipelines of one model on one site; chosen: some three seconds, and half a gigabyte
 
 FILLERS = {"pool": -1, "piece_pool": -1, "tensor_parallel": 0, "layers": 0, "piece_size": 0}
 """What arrays by stage are padded with beyond a pipeline's own stages."""
@@ -66,11 +72,9 @@ def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_g
     measured = [row for row in measured_rows(problem, model) if row.role == role]
     parts: list[Shapes] = []
     if not problem.measured_only and model.spec is not None:
-        stages = _stage_types(problem, supply, model.spec)
+        stages = _stage_types(problem, supply, model, model.spec)
         is_whole = role == "aggregated"
-        deepest = min(problem.search.max_pipeline_stages, model.spec.layers)
-        if not has_pipelines(model, role):
-            deepest = 1
+        deepest = _deepest(problem, model, model.spec, role)
         parts.append(_in_one_machine(supply, deepest, stages, need_gb))
         if spreads_experts(problem, model, role):
             parts.append(_with_ranks(problem, supply, stages, need_gb))
@@ -87,6 +91,57 @@ def pipeline_shapes(problem: Problem, supply: Supply, model: ServedModel, need_g
         serves = np.array([*((model.name, model.precision) not in pool.unfit_for for pool in supply.pools), True])
         parts = [part.take(np.flatnonzero(serves[part.pool].all(axis=1))) for part in parts]
     return Shapes.joined(parts or [_shapes_from([], one_piece=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class DeepPipelines:
+    """Pipelines that are too many to be listed: multisets of `first` to `last` of these stages (pool,
+    tensor_parallel), all on one site."""
+
+    stages: tuple[tuple[int, int], ...]
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        """How many there are, whatever they cost."""
+        return sum(_multisets(len(self.stages), depth) for depth in range(self.first, self.last + 1))
+
+    def shapes(self, chosen: IntArray, problem: Problem, supply: Supply, model: ServedModel) -> Shapes:
+        """The pipelines of stages `chosen` [num_pipelines, depth] for which there is room, and that nobody
+        measured."""
+        pool, degree = (np.array(column, dtype=np.int64) for column in zip(*self.stages, strict=True))
+        chosen = chosen[_within_room(chosen, pool, degree, supply)]
+        measured = [row for row in measured_rows(problem, model) if row.role == "aggregated"]
+        return _without_measured(_apart(pool[chosen], degree[chosen]), measured, supply.pools)
+
+
+def deep_pipelines(problem: Problem, supply: Supply, model: ServedModel, need_gb: float) -> tuple[DeepPipelines, ...]:
+    """What `pipeline_shapes` leaves out of whole requests' pipelines on the market's sites, since it is too much."""
+    if problem.measured_only or model.spec is None:
+        return ()
+    deepest = _deepest(problem, model, model.spec, "aggregated")
+    together = _that_go_together(problem, supply, model, _stage_types(problem, supply, model, model.spec), need_gb)
+    listed = ((local, _listed_depth(len(local), deepest)) for local in together)
+    return tuple(DeepPipelines(tuple(local), depth + 1, deepest) for local, depth in listed if depth < deepest)
+
+
+def _deepest(problem: Problem, model: ServedModel, spec: ModelSpec, role: Role) -> int:
+    return min(problem.search.max_pipeline_stages, spec.layers) if has_pipelines(model, role) else 1
+
+
+def _listed_depth(types: int, deepest: int) -> int:
+    """The most stages of pipelines that are listed, of so many types of stages."""
+    total = 0
+    for depth in range(2, deepest + 1):
+        total += _multisets(types, depth)
+        if total > MOST_LISTED:
+            return depth - 1
+    return deepest
+
+
+def _multisets(types: int, size: int) -> int:
+    return comb(types + size - 1, size)
 
 
 def _inside(
@@ -106,11 +161,12 @@ def _shapes_from(rows: Sequence[Sequence[tuple[int, int]]], *, one_piece: bool) 
     return Shapes(block[:, :, 0], block[:, :, 1], np.full(len(rows), one_piece), alone, no_size)
 
 
-def _stage_types(problem: Problem, supply: Supply, spec: ModelSpec) -> list[tuple[int, int]]:
-    """(pool, tensor_parallel) pairs that some machine can host."""
+def _stage_types(problem: Problem, supply: Supply, model: ServedModel, spec: ModelSpec) -> list[tuple[int, int]]:
+    """(pool, tensor_parallel) pairs that some machine fit for the model can host."""
     return [
         (index, degree)
-        for index in range(len(supply.pools))
+        for index, pool in enumerate(supply.pools)
+        if (model.name, model.precision) not in pool.unfit_for
         for degree in sorted(set(problem.search.tensor_parallel))
         if spec.heads % degree == 0 and degree <= supply.most_gpus(index, degree)
     ]
@@ -161,7 +217,8 @@ def _across_machines(
     stages: Sequence[tuple[int, int]],
     need_gb: float,
 ) -> list[Shapes]:
-    """Pipelines of two or more stages on each networked site, as multisets of the stage types that go together.
+    """Pipelines of two or more stages on each networked site, as multisets of the stage types that go together, as
+    deep as they are listed.
 
     Grown stage by stage; a prefix is dropped as soon as its GPUs alone cost more than the budget.
     """
@@ -173,13 +230,23 @@ def _across_machines(
         budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour * (1 + 1e-9)
         chosen = np.arange(len(local))[:, None]
         spent = price
-        for _ in range(1, deepest):
+        for _ in range(1, _listed_depth(len(local), deepest)):
             chosen, spent = _grow(chosen, spent, price, budget)
             kept = _within_room(chosen, pool, degree, supply)
             chosen, spent = chosen[kept], spent[kept]
-            alone, apart = np.ones(len(chosen), dtype=np.int64), np.zeros(len(chosen), dtype=np.int64)
-            parts.append(Shapes(pool[chosen], degree[chosen], apart > 0, alone, apart))
+            parts.append(_apart(pool[chosen], degree[chosen]))
     return parts
+
+
+def pieces_alone(stages: Sequence[tuple[int, int]]) -> Shapes:
+    """Each stage (pool, tensor_parallel) as a pipeline of its own."""
+    return _shapes_from([[stage] for stage in stages], one_piece=False)
+
+
+def _apart(pool: IntArray, degree: IntArray) -> Shapes:
+    """Shapes whose stages are pieces of their own."""
+    alone, nothing = np.ones(len(pool), dtype=np.int64), np.zeros(len(pool), dtype=np.int64)
+    return Shapes(pool, degree, nothing > 0, alone, nothing)
 
 
 def _that_go_together(

@@ -23,15 +23,14 @@ from sutler.solver.answer.describe import DescribedFleet, describe
 from sutler.solver.answer.packing import PinnedReplica, Placement, pack
 from sutler.solver.answer.routing import route, without_idle
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.candidates.dominance import prune_dominated
-from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates, joined
+from sutler.solver.candidates.enumerate import Candidates, joined
 from sutler.solver.market.pools import disk_needed_gb
 from sutler.solver.market.supply import Supply
 from sutler.solver.methods import exact
 from sutler.solver.plan import Replica
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import HELD_GAP_SHARE, LEAST_LAM, first_goal
-from sutler.solver.polytope.preparation import scaled_to_one
+from sutler.solver.polytope.preparation import scaled_to_one, undominated_candidates
 from sutler.solver.polytope.relaxation import Relaxation, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
 from sutler.solver.problem import Problem
@@ -121,7 +120,7 @@ def steady_problem(
 ) -> SteadyProblem | None:
     """Builds the problem; None where nothing that is for rent or held carries anything."""
     supply = found.supply
-    enumerated = prune_dominated(enumerate_candidates(problem, supply))
+    enumerated = undominated_candidates(problem, supply)
     known = joined([part for part in (found.candidates, found.others) if len(part)], problem)
     variant = _distinct(shapes_of(known))
     variants = known.take(np.unique(variant, return_index=True)[1])

@@ -13,9 +13,11 @@ import numpy as np
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray, concatenated
 from sutler.solver.calibration.factors import shipped_calibration
 from sutler.solver.problem import Problem, ServedModel, Workload
+from sutler.solver.throughput import prepare
 from sutler.solver.throughput.base import Layouts, Points, RateBasis, Rates
 from sutler.solver.throughput.measured import matching, measured_detail, measured_rates
 from sutler.solver.throughput.mixes import least_of, mixes_of
+from sutler.solver.throughput.prepare import StageCosts
 from sutler.solver.throughput.roles import Handover
 from sutler.solver.throughput.roofline import Roofline
 
@@ -93,6 +95,12 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
     low_rps = np.minimum(joined.low_rps, most) * factor
     rps = low_rps if problem.objective.robust else np.minimum(joined.rps, most) * factor
     return replace(joined, rps=rps, low_rps=low_rps)
+
+
+def stage_costs(problem: Problem, model: ServedModel, layouts: Layouts, *, deepest: int) -> StageCosts:
+    """What `layouts` of a single stage each cost pipelines of up to `deepest` of them. Raises InvalidProblemError
+    where the model's architecture is unknown."""
+    return prepare.stage_costs(model, layouts, roofline_of(problem, layouts).planning_stages(model), deepest=deepest)
 
 
 def ceilings(

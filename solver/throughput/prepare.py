@@ -3,7 +3,9 @@
 Flow: roofline.py and evidence.py -> prepare (here) -> stages.py, memory.py, split.py, composer.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -40,6 +42,10 @@ from sutler.solver.throughput.stages import (
     stage_kinds,
     traffic_of,
 )
+
+# Sequences of pipelines that are priced (stage_costs): closer than those of splits, since memory decides by them what
+# fits; chosen: between two of them room differs by a quarter at most, where pipelines are any good.
+_PRICED_BATCHES: Final = (1, 8, 32, 64, 96, 128, 160, 200, 256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,22 +191,40 @@ def _balanced(
     memory: StageMemory,
 ) -> IntArray:
     """Layer splits for the mean request of the model's traffic [num_layouts, max_stages]."""
-    weights = offered_shares(model)
+    costs = _split_costs(
+        model, traffic, source, kinds, memory, offered_shares(model), deepest=kind.shape[1], batches=BATCHES
+    )
+    stages = (layouts.gpu >= 0).sum(axis=1)
+    return balanced_layers(costs, kind, stages, free_after_vocabulary(memory, kind, stages), source.work.layers)
+
+
+def _split_costs(
+    model: ServedModel,
+    traffic: Traffic,
+    source: ModelStages,
+    kinds: StageKinds,
+    memory: StageMemory,
+    shares: FloatArray,
+    *,
+    deepest: int,
+    batches: Sequence[int],
+) -> SplitCosts:
+    """What layers cost for the mean of requests in these `shares` [W], in pipelines of up to `deepest` stages."""
     typical = Traffic(
-        input_tokens=np.array([weights @ traffic.input_tokens]),
-        output_tokens=np.array([weights @ traffic.output_tokens]),
-        new_tokens=np.array([weights @ traffic.new_tokens]),
+        input_tokens=np.array([shares @ traffic.input_tokens]),
+        output_tokens=np.array([shares @ traffic.output_tokens]),
+        new_tokens=np.array([shares @ traffic.new_tokens]),
         prefills=traffic.prefills,
     )
     prefill = prefill_seconds(source, kinds, typical)
-    riding = riding_seconds(source, kinds, typical, max_batch=max(BATCHES))
-    decode = source.decode(kinds, typical, max_batch=max(BATCHES))
+    riding = riding_seconds(source, kinds, typical, max_batch=max(batches))
+    decode = source.decode(kinds, typical, max_batch=max(batches))
     steps = float(typical.decode_steps[0])
     contexts = [*typical.full_context, *traffic.full_context, *filter(None, [model.max_context_tokens])]
     held = source.work.held_context(np.array(contexts))
     kv, state = padded(memory.kv), padded(memory.state)
-    micro = np.maximum(np.array(BATCHES) // np.arange(1, kind.shape[1] + 1)[:, None], 1)  # of pipelines, by stages
-    costs = SplitCosts(
+    micro = np.maximum(np.array(batches) // np.arange(1, deepest + 1)[:, None], 1)  # of pipelines, by stages
+    return SplitCosts(
         layer_s=padded(riding[:, 0, micro] + steps * (decode.per_layer[:, 0, micro] / micro)),
         head_s=padded(prefill.head[:, None, None] + steps * (decode.head[:, micro] / micro)),
         layer_bytes=padded(memory.layer),
@@ -208,5 +232,42 @@ def _balanced(
         longest_bytes=kv * held[1:].max() + state,
         shortest_bytes=kv * held[1:].min() + state,
     )
-    stages = (layouts.gpu >= 0).sum(axis=1)
-    return balanced_layers(costs, kind, stages, free_after_vocabulary(memory, kind, stages), source.work.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class StageCosts:
+    """What one layer costs a pipeline on each of T stages, for R kinds of requests and B numbers of sequences.
+
+    shares [R, W]: of the requests of a kind. layer_s [R, T, stages, B]: seconds per request, by the stages that the
+    pipeline has, less 1. room_layers [R, T, B]: layers at most, as memory allows; 0 of a stage that cannot run.
+    """
+
+    shares: FloatArray
+    layer_s: FloatArray
+    room_layers: IntArray
+    layers: int
+
+
+def stage_costs(model: ServedModel, layouts: Layouts, source: ModelStages, *, deepest: int) -> StageCosts:
+    """Of layouts of a single stage each, as stages of pipelines of up to `deepest`: for the requests as they are
+    offered, and for each workload alone."""
+    asked = asked_of(model, layouts.role)
+    kinds, kind = stage_kinds(layouts)
+    kind = kind[:, 0]
+    traffic, memory = traffic_of(asked, layouts.role), stage_memory(source.work, kinds)
+    able = np.array([error is None for error in kind_errors(kinds, known_spec(model), model.precision)])
+    shares = np.unique(np.vstack([offered_shares(model), np.eye(len(model.workloads))]), axis=0)
+    each = [
+        _split_costs(asked, traffic, source, kinds, memory, one, deepest=deepest, batches=_PRICED_BATCHES)
+        for one in shares
+    ]
+    held = [
+        np.maximum(np.multiply.outer(one.sequence_bytes, _PRICED_BATCHES), one.longest_bytes[:, None]) for one in each
+    ]
+    room = [memory.free[kind, None] / (memory.layer[:, None] + one[:-1])[kind] for one in held]
+    return StageCosts(
+        shares=shares,
+        layer_s=np.array([one.layer_s[kind] for one in each]),
+        room_layers=np.floor(np.maximum(room, 0.0) * able[kind, None]).astype(np.int64),
+        layers=source.work.layers,
+    )
