@@ -22,7 +22,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python;
 .DELETE_ON_ERROR:
 .PHONY: help demo market-demo replanning-demo pages-demo ui-test pictures pages-bench test test-all lint bench market-bench service-bench replanning-bench \
 	outlook-bench preemption-bench lead-bench robust-bench simulation-bench survival-bench what-if-bench offline-bench \
-	sharing-bench retention-bench hostile-bench learning-bench roles-bench histories \
+	sharing-bench retention-bench hostile-bench scale-bench learning-bench roles-bench histories \
 	papers accuracy docs picture export-check extras-check engine-check install lock readme clean check-data \
 	check-python
 
@@ -46,6 +46,7 @@ help:
 	@echo "make learning-bench        rates that are learnt of engines whose true speed is known (2 minutes)"
 	@echo "make roles-bench           what prefill and decode replicas that bend are worth (needs the Azure traces; 15 minutes)"
 	@echo "make retention-bench       a year of a million plans: bytes, upgrade, lists, deletion (6 GB of disk, 15 minutes)"
+	@echo "make scale-bench           plans and looks by 1 to 8 workers, and looks of 10,000 deployments (half an hour)"
 	@echo "make hostile-bench         what hangs, and what many ask for: answers, memory, and who waits (3 minutes)"
 	@echo "make pages-bench           how quick the pages are, in Chromium and for the service (needs chromium; 4 minutes)"
 	@echo "make histories             2,000 histories of a service whose database, processes and callers misbehave (an hour)"
@@ -120,6 +121,9 @@ learning-bench: $(STAMP)
 
 retention-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.retention $(ARGS)
+
+scale-bench: $(STAMP)
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 hostile-bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.hostile $(ARGS)

@@ -25,6 +25,10 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8400,
     role: Annotated[Role, typer.Option(help="What this process does: all, or one part of it.")] = "all",
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=64, help="Workers of --role all: each looks at deployments on a core of its own."),
+    ] = 1,
     require_key: Annotated[bool, typer.Option("--require-key", help="Ask for a key on loopback too.")] = False,
 ) -> None:
     """Answer on http://HOST:PORT, poll every cloud when it is due, and make plans, until SIGINT or SIGTERM.
@@ -37,6 +41,8 @@ def serve(
 
     settings = service_settings()
     needs_key = require_key or settings.require_key or host not in LOOPBACK
+    if workers > 1 and role != "all":
+        refuse(f"--workers {workers}: is for --role all; start `sutler serve --role worker` as often instead")
     with _logging(role):
         _check_settings()
         secrets = withheld_secrets() if role == "all" else {}
@@ -53,7 +59,8 @@ def serve(
         else:
             from sutler.service.processes import family
 
-            family.run([_request(part, secrets, needs_key=needs_key) for part in FAMILY], listening, opened=opened)
+            parts = [part for part in FAMILY for _ in range(workers if part == "worker" else 1)]
+            family.run([_request(part, secrets, needs_key=needs_key) for part in parts], listening, opened=opened)
 
 
 def _request(role: Role, secrets: Mapping[str, str], *, needs_key: bool) -> "Request":

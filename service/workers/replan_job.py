@@ -144,7 +144,8 @@ class Looker:
             is_shared = problem.market.offers is None
             if others is None:
                 shares = is_shared or policy.budget is not None
-                others = await self.tenants.all(connection, now) if shares else ()
+                tenants = self.tenants.all if is_asked or watched.is_touched else self.tenants.lately
+                others = await tenants(connection, now) if shares else ()
             taken = taken_from(others, watched.deployment_id, now) if is_shared else None
             lost = await losses(connection, watched.deployment_id, since=now - REMEMBERED, is_shared=is_shared)
             learning = await lesson(

@@ -54,7 +54,7 @@ _OVERTAKING: Final = text(f"""
 class WatchedDeployment:
     """A deployment, its current plan, its holdings and the market's version, as a look finds them.
 
-    `touches` is as counted when the look began.
+    `touches` is as counted when the look began, `looked` at the look before.
     """
 
     deployment_id: UUID
@@ -78,6 +78,12 @@ class WatchedDeployment:
     holdings_at: datetime | None
     woken: dict[str, str]
     learnt: dict[str, Any]
+    looked: int
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether something has happened to it since the last look."""
+        return self.touches > self.looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,7 @@ async def watched(connection: AsyncConnection, deployment_id: UUID) -> WatchedDe
             WatchRow.holdings_at,
             WatchRow.woken,
             WatchRow.learnt,
+            WatchRow.looked,
         )
         .join(PlanRow, PlanRow.id == DeploymentRow.plan_id)
         .join(WatchRow, WatchRow.deployment_id == DeploymentRow.id)

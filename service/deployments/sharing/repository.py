@@ -3,10 +3,12 @@
 There is one market, so these statements look across all projects, also from within one.
 """
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from math import fsum
+from math import fsum, inf
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.deployments.schemas import PolicyDocument
-from sutler.service.deployments.sharing.taken import OfferKey, Rented, Tenant
+from sutler.service.deployments.sharing.taken import OfferKey, Rented, Tenancy, Tenant
 from sutler.service.documents.validation import validate
 from sutler.service.plans.resources import SERVES
 
@@ -22,6 +24,7 @@ _LOCK: Final = 0x5E71_0002  # any number that no other advisory lock has
 _CLEARING: Final = 0x5E71_0003
 MOST_CARRIED: Final = 0.99  # of its load, by what is short nevertheless
 MOST_PLANS: Final = 10_000  # chosen: a plan's rentals take a kilobyte
+MOMENT_S: Final = 2.0  # chosen: what a look misses it would have missed so much earlier; who issues a plan reads anew
 LATELY: Final = timedelta(hours=1)  # several times as long as a market may be old, which still shows what is held
 # What plans on a snapshot of its own has its own market.
 _TENANTS: Final = text("""
@@ -71,14 +74,24 @@ class Tenants:
     def __init__(self) -> None:
         self._rentals: dict[UUID, tuple[Rented, ...]] = {}
         self._policies: dict[UUID, tuple[int, PolicyDocument]] = {}
+        self._known, self._read_at, self._reading = Tenancy(), -inf, asyncio.Lock()
 
-    async def all(self, connection: AsyncConnection, now: datetime) -> tuple[Tenant, ...]:
+    async def lately(self, connection: AsyncConnection, now: datetime) -> Tenancy:
+        """All as they were a moment ago, read once for the looks that a poll brings: each reads little otherwise."""
+        async with self._reading:
+            if time.monotonic() - self._read_at > MOMENT_S:
+                return await self.all(connection, now)
+            return self._known
+
+    async def all(self, connection: AsyncConnection, now: datetime) -> Tenancy:
         """All that have a plan, the earliest plan first."""
+        read_at = time.monotonic()
         rows = (await connection.execute(_TENANTS, {"since": now - LATELY})).all()
         if len(self._policies) > 2 * len(rows):  # most are of deployments that are gone
             self._policies.clear()
         await self._read(connection, {row.plan_id for row in rows})
-        return tuple(self._tenant(row) for row in rows)
+        self._known, self._read_at = Tenancy(map(self._tenant, rows)), read_at
+        return self._known
 
     async def _read(self, connection: AsyncConnection, plans: Iterable[UUID]) -> None:
         if len(self._rentals) > MOST_PLANS:

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Final
 from uuid import UUID
 
@@ -229,13 +230,28 @@ class Tenant:
         return Claim(self.deployment_id, key, gpus, count, self.issued_at, self.until, held_since, machine_id)
 
 
+class Tenancy(tuple[Tenant, ...]):
+    """All deployments at one time; what follows from them is found once, however many look."""
+
+    @cached_property
+    def by_id(self) -> dict[UUID, Tenant]:
+        return {tenant.deployment_id: tenant for tenant in self}
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """Of all that are on the store's market."""
+        return tuple(claim for tenant in self if tenant.is_shared for claim in tenant.claims())
+
+
 def taken_from(tenants: Iterable[Tenant], me: UUID, now: datetime) -> Taken:
     """What the others have taken. Of a machine that two plans are to rent, the earlier plan's deployment has it."""
-    by_id = {tenant.deployment_id: tenant for tenant in tenants}
-    mine = by_id.pop(me, None)
+    tenancy = tenants if isinstance(tenants, Tenancy) else Tenancy(tenants)
+    mine = tenancy.by_id.get(me)
     own = {one.key for one in mine.rentals} if mine is not None and now < mine.until else set()
 
     def counts(claim: Claim) -> bool:
+        if claim.deployment_id == me:
+            return False
         if claim.held_since is not None:
             return True
         if now >= claim.until:
@@ -244,8 +260,7 @@ def taken_from(tenants: Iterable[Tenant], me: UUID, now: datetime) -> Taken:
             return True
         return (claim.issued_at, claim.deployment_id) < (mine.issued_at, me)
 
-    others = [tenant for tenant in by_id.values() if tenant.is_shared]
-    return Taken(tuple(claim for tenant in others for claim in tenant.claims() if counts(claim)))
+    return Taken(tuple(filter(counts, tenancy.claims)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from sqlalchemy import event
 
 from sutler.service.deployments.replanning.preparing import PreparedLook
 from sutler.service.deployments.replanning.repository import LEAST_PAUSE
 from sutler.service.deployments.replanning.verdict import Verdict
+from sutler.service.deployments.sharing import repository
 from sutler.service.workers.replan_job import Looker
 from tests.postgres import Server
 from tests.service.builders import changed
@@ -85,6 +87,29 @@ def test_a_look_that_a_report_of_holdings_overtakes_issues_nothing_and_is_due_ag
     site.until_moved(before)
     assert worker.stop() == 0
     site.assert_whole()
+
+
+async def reads_of_other_deployments(site: Standing) -> list[int]:
+    """By three looks of a poll, and by one after something was reported; that poll's looks have a moment."""
+    read: list[int] = []
+    async with looking(site.scene) as looks:
+
+        def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            read[-1] += "FROM public.deployment d JOIN public.plan p" in statement
+
+        event.listen(looks.engine.sync_engine, "before_cursor_execute", count)
+        for touched in (True, False, False, False, True):
+            if touched:
+                await asyncio.to_thread(report, site, a_leased_machine(lasts=timedelta(hours=5)))
+            read.append(0)
+            await looks.looks(deployment_id(site))
+    return read
+
+
+def test_looks_of_one_poll_read_other_deployments_once(site: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was reported is looked at with all as they are then."""
+    monkeypatch.setattr(repository, "MOMENT_S", 1e6)
+    assert asyncio.run(reads_of_other_deployments(site)) == [1, 0, 0, 0, 1]
 
 
 def test_a_lease_that_is_renewed_again_and_again_makes_no_look_void(site: Standing) -> None:
