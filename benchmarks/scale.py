@@ -58,10 +58,11 @@ _COPIED: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "deployment": ("t.id = c.of_id", {"id": "c.id", "plan_id": "c.plan", "name": "c.name"}),
     "plan": ("t.id = c.of_plan", {"id": "c.plan", "deployment_id": "c.id", "deployment_name": "c.name"}),
     "watch": ("t.deployment_id = c.of_id", {"deployment_id": "c.id"}),
+    "observation": ("t.deployment_id = c.of_id", {"deployment_id": "c.id"}),
 }
 _COLUMNS: Final = """
     SELECT column_name FROM information_schema.columns
-    WHERE table_schema = 'public' AND table_name = :name AND is_generated = 'NEVER'
+    WHERE table_schema = 'public' AND table_name = :name AND is_generated = 'NEVER' AND is_identity = 'NO'
 """
 
 
@@ -155,7 +156,7 @@ def _row(cells: Sequence[str], cpu_s: Mapping[str, float], count: int) -> str:
 
 
 def copy_deployments(service: Service, wanted: int) -> None:
-    """Deployments with the plans and the holdings of those there are, until so many are there."""
+    """Deployments with the plans, holdings and traffic of those there are, until so many are there."""
     there = int(service.one("SELECT count(*) FROM deployment"))
     if wanted <= there:
         return

@@ -119,17 +119,22 @@ def fewest_parts(room: Leeway, allocation: Allocation) -> Allocation:
         providers = {room.polytope.supply.classes[k].provider for k in rented.tolist()}
         return objective_of(goal, fleet) + len(fleet.candidate) + len(providers)
 
-    found = _holding(replace(room, effort=PARTS), goal, allocation, counts_kinds=True)
+    kinds, providers = len(room.polytope.problem.models), 0 if room.polytope.supply.gpu_price_usd_per_hour else 1
+    fewer = parts(allocation) - 1 - kinds - providers
+    found = _holding(replace(room, effort=PARTS), goal, allocation, counts_kinds=True, most=fewer)
     return allocation if found is None or parts(found) >= parts(allocation) - _ROUNDING else found
 
 
-def _holding(room: Leeway, goal: Goal, allocation: Allocation, *, counts_kinds: bool = False) -> Allocation | None:
-    """The fleet found for another goal that carries as much at the low end; None: none that does."""
+def _holding(
+    room: Leeway, goal: Goal, allocation: Allocation, *, counts_kinds: bool = False, most: float = np.inf
+) -> Allocation | None:
+    """The fleet found for another goal that carries as much at the low end; None: none that does, or none at whole
+    numbers of the goal up to `most`."""
     if room.seconds_left() <= 0:
         return None
     low, least_lam = room.polytope.at("low"), room.at_low(allocation) * (1 - _HELD)
     relaxation = solve_relaxation(low, replace(goal, lam_lower=least_lam), start=allocation.candidate)
-    if not np.isfinite(relaxation.objective):
+    if not np.isfinite(relaxation.objective) or np.ceil(relaxation.bound * (1 - _ROUNDING) - _ROUNDING) > most:
         return None
     milp = _milp(room, goal, allocation, relaxation)
     milp = with_second_routing(milp, low, weight=0.0, least_lam=least_lam)

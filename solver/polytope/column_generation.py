@@ -14,7 +14,7 @@ from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates.enumerate import ROLES
 from sutler.solver.polytope.linear import LinearProgram, LpSolution, solve_lp
 from sutler.solver.polytope.rows import Goal, Polytope
-from sutler.solver.polytope.sparse import Entries, column_of, entries_of, stacked
+from sutler.solver.polytope.sparse import Entries, column_of, entries_of, spread, stacked
 
 # Columns of each model, role and column of rates, chosen: more make larger LPs, fewer make more of them.
 _FIRST_OF_EACH = 12
@@ -116,7 +116,7 @@ def demand_entries(polytope: Polytope, candidate: IntArray, column: IntArray) ->
     (shared, which), flowing = np.nonzero(share >= 0), flow >= 0
     mixed, kind = polytope.mixed, polytope.candidates.model[candidate] * polytope.rate.shape[1] + column
     counts = np.where(serves, np.diff(mixed.indptr)[kind], 0)
-    parts = _spread(mixed.indptr[kind], counts)
+    parts = spread(mixed.indptr[kind], counts)
     first_flow = len(polytope.demands) + len(polytope.shares)
     return Entries(
         np.concatenate(
@@ -132,11 +132,6 @@ def demand_entries(polytope: Polytope, candidate: IntArray, column: IntArray) ->
         np.concatenate([np.repeat(columns, counts), columns[shared], columns[flowing]]),
         polytope.num_rate_rows,
     )
-
-
-def _spread(first: IntArray, counts: IntArray) -> IntArray:
-    """first[0], first[0] + 1, ... as many as counts[0], then those of the next."""
-    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def lam_column(polytope: Polytope) -> FloatArray:
@@ -239,7 +234,7 @@ class _Master:
     def _matrix(self, candidate: IntArray, column: IntArray) -> csr_array:
         demand = demand_entries(self.polytope, candidate, column)
         first, counts = self._use.indptr[candidate], np.diff(self._use.indptr)[candidate]
-        places, of_pairs = _spread(first, counts), np.repeat(np.arange(len(candidate)), counts)
+        places, of_pairs = spread(first, counts), np.repeat(np.arange(len(candidate)), counts)
         used = Entries(self._use.data[places], self._use.indices[places], of_pairs, self._use.shape[0])
         return stacked(
             (1, len(self.polytope.cost_rent), len(candidate)),

@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.errors import EngineError
+from sutler.solver.polytope.sparse import spread
 
 _LARGE = 100.0  # coefficients up to this, or down to its inverse, leave HiGHS's tolerances (1e-7) their meaning
 
@@ -120,14 +121,16 @@ def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
     lower = np.flatnonzero(np.isfinite(program.row_lower) & ~equal)
     both = np.flatnonzero(equal)
     sign = np.repeat([1.0, -1.0, 1.0], [len(upper), len(lower), len(both)])
-    matrix = program.matrix[np.concatenate([upper, lower, both])]
+    rows, matrix = np.concatenate([upper, lower, both]), program.matrix
+    counts = np.diff(matrix.indptr)[rows]
+    places = spread(matrix.indptr[rows], counts)
     row_upper = np.concatenate([program.row_upper[upper], -program.row_lower[lower], program.row_upper[both]])
 
     lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = matrix.shape
+    lp.num_row_, lp.num_col_ = lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = len(rows), matrix.shape[1]
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr, matrix.indices
-    lp.a_matrix_.value_ = matrix.data * np.repeat(sign, np.diff(matrix.indptr))
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = np.append(0, np.cumsum(counts)), matrix.indices[places]
+    lp.a_matrix_.value_ = matrix.data[places] * np.repeat(sign, counts)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
     lp.row_lower_ = np.concatenate([np.full(len(upper) + len(lower), -np.inf), program.row_lower[both]])
     lp.row_upper_ = row_upper

@@ -72,3 +72,8 @@ def stacked(widths: Sequence[int], rows: Sequence[Sequence[Entries | None]]) -> 
         ),
         shape=(below[-1], right[-1]),
     )
+
+
+def spread(first: IntArray, counts: IntArray) -> IntArray:
+    """first[0], first[0] + 1, ... as many as counts[0], then those of the next."""
+    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())

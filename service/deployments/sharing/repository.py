@@ -6,7 +6,7 @@ There is one market, so these statements look across all projects, also from wit
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from math import fsum, inf
 from typing import Any, Final
@@ -25,6 +25,9 @@ _CLEARING: Final = 0x5E71_0003
 MOST_CARRIED: Final = 0.99  # of its load, by what is short nevertheless
 MOST_PLANS: Final = 10_000  # chosen: a plan's rentals take a kilobyte
 MOMENT_S: Final = 2.0  # chosen: what a look misses it would have missed so much earlier; who issues a plan reads anew
+READINGS: Final = (
+    10  # chosen: of ten thousand deployments, whom to read takes a second, a tenth of the time goes there
+)
 LATELY: Final = timedelta(hours=1)  # several times as long as a market may be old, which still shows what is held
 # What plans on a snapshot of its own has its own market.
 _TENANTS: Final = text("""
@@ -74,27 +77,28 @@ class Tenants:
     def __init__(self) -> None:
         self._rentals: dict[UUID, tuple[Rented, ...]] = {}
         self._policies: dict[UUID, tuple[int, PolicyDocument]] = {}
-        self._known, self._read_at, self._reading = Tenancy(), -inf, asyncio.Lock()
+        self._known, self._lasts_until, self._reading = Tenancy(), -inf, asyncio.Lock()
 
     async def lately(self, connection: AsyncConnection, now: datetime) -> Tenancy:
         """All as they were a moment ago, read once for the looks that a poll brings: each reads little otherwise."""
         async with self._reading:
-            if time.monotonic() - self._read_at > MOMENT_S:
+            if time.monotonic() > self._lasts_until:
                 return await self.all(connection, now)
             return self._known
 
     async def all(self, connection: AsyncConnection, now: datetime) -> Tenancy:
         """All that have a plan, the earliest plan first."""
-        read_at = time.monotonic()
+        began_at = time.monotonic()
         rows = (await connection.execute(_TENANTS, {"since": now - LATELY})).all()
         if len(self._policies) > 2 * len(rows):  # most are of deployments that are gone
             self._policies.clear()
         await self._read(connection, {row.plan_id for row in rows})
-        self._known, self._read_at = Tenancy(map(self._tenant, rows)), read_at
+        self._known, now_at = Tenancy(map(self._tenant, rows)), time.monotonic()
+        self._lasts_until = now_at + max(MOMENT_S, READINGS * (now_at - began_at))
         return self._known
 
-    async def _read(self, connection: AsyncConnection, plans: Iterable[UUID]) -> None:
-        if len(self._rentals) > MOST_PLANS:
+    async def _read(self, connection: AsyncConnection, plans: Collection[UUID]) -> None:
+        if len(self._rentals) > max(MOST_PLANS, 2 * len(plans)):
             self._rentals.clear()
         missing = [plan for plan in plans if plan not in self._rentals]
         found: dict[UUID, list[Rented]] = {plan: [] for plan in missing}
