@@ -7,11 +7,11 @@ each part takes of a processor says how far more machines carry it. Writes resul
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 from sqlalchemy import text
@@ -42,6 +42,8 @@ MOVES_S: Final = 3600.0  # of the market, before the poll
 PATIENCE_S: Final = 3600.0
 POLL_INTERVAL_S: Final = 86_400  # the benchmark polls
 MACHINES: Final = 300
+
+ROLES: Final = ("API and scheduler", "workers", "solvers", "PostgreSQL")
 
 _FINISHED: Final = """
     SELECT count(*) FILTER (WHERE finished_at IS NOT NULL),
@@ -87,13 +89,27 @@ class Site:
         working = [one for worker in self.workers for one in _family(worker.process.pid)]
         solvers = [one for one in working if "sutler solver" in " ".join(one.cmdline())]
         others = [one for one in working if one not in solvers]
-        roles = {
-            "API and scheduler": own,
-            "workers": others,
-            "solvers": solvers,
-            "PostgreSQL": _family(self.postmaster.pid),
-        }
-        return cpu_seconds(roles)
+        return cpu_seconds(dict(zip(ROLES, (own, others, solvers, _family(self.postmaster.pid)), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A row of a table, and the processor milliseconds of each plan or look by role."""
+
+    cells: Sequence[str]
+    each_ms: Mapping[str, float]
+
+    @property
+    def row(self) -> str:
+        return "| " + " | ".join([*self.cells, *(f"{each:.1f}" for each in self.each_ms.values())]) + " |"
+
+    def limits(self, what: str) -> str:
+        """What one core of each part carries, whatever the others do."""
+        working = self.each_ms["workers"] + self.each_ms["solvers"]
+        return (
+            f"By the first row a core of a worker and its solver makes {1e3 / working:.0f} {what}/s, and a core of "
+            f"PostgreSQL carries {1e3 / self.each_ms['PostgreSQL']:.0f}."
+        )
 
 
 def _family(pid: int) -> list[psutil.Process]:
@@ -120,7 +136,7 @@ def working(folder: Path, environment: Mapping[str, str], workers: int) -> Itera
         yield Site(Service(running, folder, engine, poller), each, psutil.Process(Server(folder / "data").postmaster))
 
 
-def made_plans(site: Site) -> str:
+def made_plans(site: Site) -> Measured:
     """So many small plans at once: the queue, the store and the copies between processes are what they take."""
     running = site.service.running
     problems = [{**a_problem(), "budget_usd_per_hour": 20 + number / PLANS} for number in range(PLANS)]
@@ -132,10 +148,10 @@ def made_plans(site: Site) -> str:
         plans = [url.rpartition("/")[2] for url in asked]
         until(lambda: site.service.rows(_FINISHED, plans=plans)[0][0] == PLANS, patience_s=PATIENCE_S)
     ((_, seconds),) = site.service.rows(_FINISHED, plans=plans)
-    return _row([str(len(site.workers)), f"{seconds:.1f}", f"{PLANS / seconds:.1f}"], cpu_s, PLANS)
+    return Measured((str(len(site.workers)), f"{seconds:.1f}", f"{PLANS / seconds:.1f}"), _each_ms(cpu_s, PLANS))
 
 
-def looked_at(site: Site, clock: Clock, deployments: int) -> str:
+def looked_at(site: Site, clock: Clock, deployments: int) -> Measured:
     """A poll after which all are due, and when the last has been looked at."""
     service = site.service
     service.until_at_rest(patience_s=PATIENCE_S)
@@ -146,13 +162,12 @@ def looked_at(site: Site, clock: Clock, deployments: int) -> str:
         version = service.version
         until(lambda: service.one(seen, version=version) >= deployments, patience_s=PATIENCE_S)
         seconds = time.time() - report.at.timestamp()
-    cells = [f"{deployments:,}", str(len(site.workers)), f"{seconds:.1f}", f"{deployments / seconds:.0f}"]
-    return _row(cells, cpu_s, deployments)
+    cells = (f"{deployments:,}", str(len(site.workers)), f"{seconds:.1f}", f"{deployments / seconds:.0f}")
+    return Measured(cells, _each_ms(cpu_s, deployments))
 
 
-def _row(cells: Sequence[str], cpu_s: Mapping[str, float], count: int) -> str:
-    each_ms = [f"{1e3 * seconds / count:.1f}" for seconds in cpu_s.values()]
-    return "| " + " | ".join([*cells, *each_ms]) + " |"
+def _each_ms(cpu_s: Mapping[str, float], count: int) -> dict[str, float]:
+    return {role: 1e3 * seconds / count for role, seconds in cpu_s.items()}
 
 
 def copy_deployments(service: Service, wanted: int) -> None:
@@ -218,14 +233,16 @@ def _measure(
     clock: Clock,
     many_workers: Sequence[int],
     fleets: Sequence[tuple[int, int]],
-    say: Any,
+    say: Callable[..., None],
 ) -> None:
-    roles = ("API and scheduler", "workers", "solvers", "PostgreSQL")
-    of_roles = " | ".join(f"{role}, CPU ms each" for role in roles)
+    of_roles = " | ".join(f"{role}, CPU ms each" for role in ROLES)
     say(f"{PLANS} small plans, asked for at once:", "", f"| workers | s | plans/s | {of_roles} |", "|---" * 7 + "|")
+    found = []
     for workers in many_workers:
         with working(folder, environment, workers) as site:
-            say(made_plans(site))
+            found.append(made_plans(site))
+            say(found[-1].row)
+    say("", found[0].limits("plans"))
     with working(folder, environment, 2) as site:
         for name in CLOUDS:
             site.service.land(name)
@@ -238,16 +255,19 @@ def _measure(
     say(
         "",
         f"Deployments on a market of {offers} offers, all looked at again after a poll (copies of {PLANNED}, which "
-        "hold what they plan):",
+        "hold what they plan; the first look at a copy may ask a solver):",
         "",
         f"| deployments | workers | s | looks/s | {of_roles} |",
         "|---" * 8 + "|",
     )
+    found = []
     for deployments, workers in fleets:
         with working(folder, environment, workers) as site:
             copy_deployments(site.service, deployments)
             there = int(site.service.one("SELECT count(*) FROM deployment"))
-            say(looked_at(site, clock, there))
+            found.append(looked_at(site, clock, there))
+            say(found[-1].row)
+    say("", found[0].limits("looks"))
 
 
 if __name__ == "__main__":

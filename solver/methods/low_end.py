@@ -119,7 +119,8 @@ def fewest_parts(room: Leeway, allocation: Allocation) -> Allocation:
         providers = {room.polytope.supply.classes[k].provider for k in rented.tolist()}
         return objective_of(goal, fleet) + len(fleet.candidate) + len(providers)
 
-    kinds, providers = len(room.polytope.problem.models), 0 if room.polytope.supply.gpu_price_usd_per_hour else 1
+    kinds = len({demand.model for demand in room.polytope.demands if demand.fraction > 0})  # at least one for each
+    providers = 0 if room.polytope.supply.gpu_price_usd_per_hour else 1
     fewer = parts(allocation) - 1 - kinds - providers
     found = _holding(replace(room, effort=PARTS), goal, allocation, counts_kinds=True, most=fewer)
     return allocation if found is None or parts(found) >= parts(allocation) - _ROUNDING else found

@@ -25,9 +25,7 @@ _CLEARING: Final = 0x5E71_0003
 MOST_CARRIED: Final = 0.99  # of its load, by what is short nevertheless
 MOST_PLANS: Final = 10_000  # chosen: a plan's rentals take a kilobyte
 MOMENT_S: Final = 2.0  # chosen: what a look misses it would have missed so much earlier; who issues a plan reads anew
-READINGS: Final = (
-    10  # chosen: of ten thousand deployments, whom to read takes a second, a tenth of the time goes there
-)
+READINGS: Final = 10  # chosen: where reading takes seconds it is kept for so many times as long
 LATELY: Final = timedelta(hours=1)  # several times as long as a market may be old, which still shows what is held
 # What plans on a snapshot of its own has its own market.
 _TENANTS: Final = text("""
