@@ -19,7 +19,7 @@ TITLES: Final[dict[Group, str]] = {
     "d": "twelve models, five networked sites and 250 single hosts, 30 s",
     "e": "prefill and decode on replicas of their own: off, and auto",
     "g": "one site, 12 GPU types: 270 thousand pipelines of up to 4 stages listed and generated; of up to 5, 6 and 8 "
-    "stages 2.9 million, 26 million and 1.3 thousand million, generated",
+    "stages 2.9 million, 26 million and 1.4 thousand million, generated",
     "f": "inputs of Mélange's format, by sutler and by Mélange's slices with CBC",
 }
 RELATIVE_GAP: Final = 0.001
