@@ -77,12 +77,13 @@ def _with_generated(
         return candidates
     stages = [search.stages() for search in searches]
     asked = [each.summed([price + _FREE for price in supply.least_usd_per_gpu_hour()]) for each in stages]
-    known, idle = _Known(asked, joined([], problem)), 0
+    known, kept, idle = _Known(asked, joined([], problem)), prune_dominated(candidates), 0
     for turn in range(_MOST_ROUNDS):
         shift, priced = turn * _GOLDEN % 1, zip(searches, known.prices, strict=True)
         parts = [search.better(price, known.used, shift=shift) for search, price in priced]
         candidates = joined([part for part in (candidates, *parts) if len(part)], problem)
-        before, known = known, _known(problem, supply, candidates, stages, asked)
+        kept = prune_dominated(joined([part for part in (kept, *parts) if len(part)], problem))
+        before, known = known, _known(problem, supply, kept, stages, asked)
         idle = 0 if known.gains_on(before) else idle + 1
         if idle == _LAST_ROUNDS:
             break
@@ -108,15 +109,15 @@ class _Known:
 def _known(
     problem: Problem,
     supply: Supply,
-    candidates: Candidates,
+    kept: Candidates,
     stages: Sequence[Candidates],
     asked: list[FloatArray],
 ) -> _Known:
     """The stages stand in the relaxation as candidates that serve nothing: rows know what they use. Where nothing
     carries anything, prices are those `asked`."""
-    kept = of_possible(problem, supply, prune_dominated(candidates)).candidates
+    possible = of_possible(problem, supply, kept).candidates
     alone = [replace(each, rps=np.zeros_like(each.rps), low_rps=np.zeros_like(each.low_rps)) for each in stages]
-    scaled = scaled_to_one(build_polytope(problem, supply, joined([*alone, kept], problem)))
+    scaled = scaled_to_one(build_polytope(problem, supply, joined([*alone, possible], problem)))
     if scaled is None:
         return _Known(asked, joined([], problem))
     goal = first_goal(scaled)
