@@ -65,21 +65,21 @@ def _cuts_off(problem: Problem, bound: float, best: float) -> bool:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", SEEDS, quick=10)
+@for_each("seed", SEEDS, quick=5)
 def test_the_exact_method_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", SEARCHED_SEEDS, quick=6)
+@for_each("seed", SEARCHED_SEEDS, quick=3)
 def test_the_binary_search_finds_the_optimum_of_a_tiny_market(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_problem(seed, objective), options=SolveOptions(method="binary_search"))
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", SEEDS[:14], quick=8)
+@for_each("seed", SEEDS[:14], quick=4)
 def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective)
     plan = solve(problem)
@@ -94,14 +94,14 @@ def test_each_alternative_is_the_optimum_without_one_gpu_type(seed: int, objecti
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(11), quick=6)
+@for_each("seed", range(11), quick=3)
 def test_the_exact_method_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_problem(seed, objective)
     assert defects(problem, solve(problem), optimum(problem)) == []
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", range(30, 38), quick=3)
+@for_each("seed", range(30, 38), quick=1)
 def test_the_binary_search_finds_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_roles_problem(seed, objective), options=SolveOptions(method="binary_search"))
     assert defects(problem, solve(problem), optimum(problem)) == []
@@ -214,7 +214,7 @@ def test_brute_force_hands_over_inside_one_machine() -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(100, 110), quick=6)
+@for_each("seed", range(100, 110), quick=2)
 def test_the_exact_method_finds_the_optimum_inside_machines(seed: int, objective: ObjectiveKind) -> None:
     """The same markets on GPUs with links, most sites without their networks."""
     problem = random_roles_problem(seed, objective)

@@ -149,7 +149,7 @@ def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     assert bought.bound >= demand * (1 + problem.objective.headroom_fraction) * (1 - 1e-6)
 
 
-@for_each("seed", range(16), quick=4)
+@for_each("seed", range(16), quick=2)
 def test_a_fleet_with_roles_is_considered_anew_after_a_machine_is_lost(seed: int) -> None:
     """Every option is verified, else considering raises; what is left of a pair may be idle."""
     problem = replace(random_roles_problem(seed), options=PLAIN)

@@ -107,7 +107,7 @@ def test_each_figure_of_it_is_derived_again(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(24), quick=4)
+@for_each("seed", range(24), quick=2)
 def test_it_is_the_optimum_at_these_prices(seed: int, objective: ObjectiveKind) -> None:
     draw = random.Random(seed)
     plain = random_problem(seed, objective)

@@ -103,7 +103,7 @@ def within(problem: Problem, plan: Plan, fraction: float) -> list[Fleet]:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(4), quick=2)
+@for_each("seed", range(4), quick=1)
 def test_on_tiny_markets_ties_go_to_the_fleet_that_carries_the_most_at_low_rates(
     seed: int, objective: ObjectiveKind
 ) -> None:
@@ -116,7 +116,7 @@ def test_on_tiny_markets_ties_go_to_the_fleet_that_carries_the_most_at_low_rates
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(4), quick=2)
+@for_each("seed", range(4), quick=1)
 def test_on_tiny_markets_nothing_within_the_fraction_carries_more_and_little_costs_less(
     seed: int, objective: ObjectiveKind
 ) -> None:
@@ -137,7 +137,7 @@ def test_on_tiny_markets_nothing_within_the_fraction_carries_more_and_little_cos
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(4), quick=2)
+@for_each("seed", range(4), quick=1)
 def test_on_tiny_markets_a_robust_plan_is_the_optimum_at_low_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = random_banded_problem(seed, objective)
     plan, best = solve(robustly(problem)), optimum(measured_at_low(problem))

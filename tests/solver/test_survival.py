@@ -204,7 +204,7 @@ def test_a_limit_on_hosts_that_leaves_too_few_is_named_and_what_is_asked_for_is_
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@for_each("seed", range(20), quick=2)
+@for_each("seed", range(20), quick=1)
 def test_plans_spread_over_hosts_are_the_best_there_are(seed: int, objective: ObjectiveKind) -> None:
     problem, draw = random_problem(seed, objective), Random(seed)
     offers = tuple(
@@ -267,7 +267,7 @@ def in_program_units(problem: Problem, plan: Plan) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_cost"])
-@for_each("seed", range(10), quick=4)
+@for_each("seed", range(10), quick=2)
 def test_the_loss_of_a_machine_against_every_packing(seed: int, objective: ObjectiveKind) -> None:
     draw = Random(seed)
     machines = [

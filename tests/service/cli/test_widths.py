@@ -112,6 +112,8 @@ VIEWS: Final[Mapping[str, Callable[[], Parts]]] = {
     "offline_plan": lambda: offline_plan_view(planned_small()),
 }
 
+SEVERAL_PLANS: Final = ("what_if", "comparison")
+
 
 @cache
 def parts_of(name: str) -> tuple[RenderableType, ...]:
@@ -135,7 +137,9 @@ def golden(name: str, width: int) -> Path:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SEVERAL_PLANS else name for name in VIEWS]
+)
 def test_every_table_fits_and_looks_as_it_did(name: str, width: int) -> None:
     text = drawn(parts_of(name), width)
     assert max(map(cell_len, text.splitlines())) <= width

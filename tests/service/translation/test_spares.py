@@ -73,7 +73,7 @@ def twins(draw: Random, offer: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**offer, **own, "price_usd_per_hour": price}
 
 
-@for_each("seed", range(24), quick=6)
+@for_each("seed", range(24), quick=2)
 def test_every_spare_can_take_its_rentals_place(seed: int) -> None:
     problem, plan, found = a_case(seed)
     for index, own in enumerate(found):

@@ -73,7 +73,7 @@ def in_one(problem: Problem) -> Plan:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@for_each("seed", range(1, 25), quick=8)
+@for_each("seed", range(1, 25), quick=2)
 def test_values_are_those_of_a_search_over_all_models_and_bounds_hold(
     family: str, seed: int, always: list[Search]
 ) -> None:
@@ -99,7 +99,7 @@ def test_whole_replicas_bound_more_than_the_relaxation_and_plans_are_found(alway
     assert any(search.incumbent is not None for search in always)
 
 
-@for_each("seed", range(1, 25), quick=12)
+@for_each("seed", range(1, 25), quick=4)
 def test_what_a_model_is_known_to_cost_is_handed_on_for_the_same_load_alone(
     seed: int, always: list[Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:

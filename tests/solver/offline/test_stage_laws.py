@@ -24,7 +24,7 @@ from tests.solver.offline.builders import (
     random_schedule,
 )
 
-PARTS = range(4)
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))]
 
 
 @pytest.mark.parametrize("part", PARTS)

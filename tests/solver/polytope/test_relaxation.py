@@ -90,7 +90,7 @@ def test_column_generation_finds_the_optimum_of_the_whole_program(seed: int, obj
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(8), quick=3)
+@for_each("seed", range(8), quick=2)
 def test_column_generation_finds_the_optimum_on_estimated_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = replace(random_estimated_problem(seed, objective), search=Search(max_pipeline_stages=2))
     polytope = polytope_of(problem)
@@ -127,7 +127,7 @@ def test_forcing_a_replica_with_a_role_costs_at_least_its_reduced_cost(seed: int
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(6), quick=2)
+@for_each("seed", range(6), quick=1)
 def test_column_generation_finds_the_optimum_of_estimated_roles(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_roles_problem(seed, objective)
     polytope = polytope_of(replace(problem, offers=problem.offers[:4], models=problem.models[:1]))

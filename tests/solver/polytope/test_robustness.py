@@ -147,7 +147,7 @@ def test_measured_rates_have_no_low_end(seed: int, objective: ObjectiveKind) -> 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(9), quick=2)
+@for_each("seed", range(9), quick=1)
 def test_on_tiny_markets_the_alternative_is_the_true_optimum_at_low_rates(
     seed: int, objective: ObjectiveKind
 ) -> None:

@@ -66,7 +66,7 @@ def another_market(draw: Random, problem: Problem) -> list[Offer]:
 
 
 @pytest.mark.parametrize("objective", ["min_cost", "max_throughput", "min_makespan"])
-@for_each("seed", range(24), quick=4)
+@for_each("seed", range(24), quick=1)
 def test_no_change_nets_more_than_a_bound_of_another_market_leaves_room_for(
     seed: int, objective: ObjectiveKind
 ) -> None:

@@ -129,7 +129,7 @@ def by_single_engines(
     return float(min(1.0, found.x[0]))
 
 
-@for_each("seed", range(60), quick=12)
+@for_each("seed", range(60), quick=6)
 def test_no_order_keeps_more_than_the_one_that_is_found(seed: int) -> None:
     running, asked, capacity = drawn(seed, most_turns=4)
     steps = in_turn(running, asked, capacity)

@@ -63,7 +63,7 @@ def searched(
     return best[0], found
 
 
-@for_each("seed", range(1_000), quick=200)
+@for_each("seed", range(1_000), quick=80)
 def test_the_best_values_are_those_of_highs(seed: int) -> None:
     program, told = a_program(seed), [-np.inf]
 

@@ -47,7 +47,7 @@ def test_estimates_that_are_far_off_are_known_after_ten_minutes_and_the_next_pla
         assert cost_of(learnt) == pytest.approx(cost_of(a_plan(problem, known_perfectly(a_truth(speed)))), rel=0.01)
 
 
-@for_each("seed", range(6), quick=2)
+@for_each("seed", range(6), quick=1)
 def test_estimates_that_are_true_are_not_moved_by_noise(seed: int) -> None:
     problem = a_problem(RATE_RPS, "l40s")
     plan = a_plan(problem)

@@ -38,7 +38,12 @@ def alarms(planned: ProblemDocument, windows: int, length_s: float, policy: Any,
 
 @pytest.mark.parametrize(
     ("questions_rps", "documents_rps", "rate_drift_fraction"),
-    [(20.0, 2.0, 0.2), (2.0, 1.5, 0.2), (0.8, 0.1, 0.2), (2.0, 0.2, 0.1)],
+    [
+        (20.0, 2.0, 0.2),
+        pytest.param(2.0, 1.5, 0.2, marks=pytest.mark.slow),
+        pytest.param(0.8, 0.1, 0.2, marks=pytest.mark.slow),
+        (2.0, 0.2, 0.1),
+    ],
 )
 def test_chance_at_the_planned_rate_is_no_drift_in_ninety_nine_of_a_hundred_looks(
     questions_rps: float, documents_rps: float, rate_drift_fraction: float
