@@ -4,10 +4,10 @@ Nothing of the solver is imported here, so that the process which starts the mea
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypedDict
 
-Group = Literal["a", "b", "c", "d", "e", "f", "g"]
+Group = Literal["a", "b", "c", "d", "e", "f", "g", "h"]
 Build = Literal["one_site", "wide_site", "single_offers", "twelve_models", "melange"]
 Solver = Literal["exact", "binary_search", "plain", "slices", "generated"]
 Disaggregation = Literal["off", "auto"]
@@ -21,6 +21,7 @@ TITLES: Final[dict[Group, str]] = {
     "g": "one site, 12 GPU types: 270 thousand pipelines of up to 4 stages listed and generated; of up to 5, 6 and 8 "
     "stages 2.9 million, 26 million and 1.4 thousand million, generated",
     "f": "inputs of Mélange's format, by sutler and by Mélange's slices with CBC",
+    "h": "instances of groups a, c and d: without latency limits, and with TTFT p90 of 4 s and TPOT p90 of 0.15 s",
 }
 RELATIVE_GAP: Final = 0.001
 TIME_LIMIT_S: Final = 30.0
@@ -47,6 +48,7 @@ class Case:
     time_limit_s: float = TIME_LIMIT_S
     repeat: bool = False  # solve once more in another process and compare the plans
     disaggregation: Disaggregation = "off"
+    latency_limits: bool = False  # LATENCY_LIMITS of instances.py
 
 
 class Result(TypedDict):
@@ -83,6 +85,7 @@ def cases(groups: Sequence[Group], *, quick: bool) -> list[Case]:
         *_roles(),
         *_melange(),
         *_deep(),
+        *_limited(),
     ]
     chosen = [case for case in known if case.group in groups]
     return [case for case in chosen if case.name in _QUICK] if quick else chosen
@@ -100,6 +103,13 @@ _QUICK: Final = (
     "Mélange's input 0",
     "Mélange's input 7",
     "6 stages, 30 $/h",
+)
+_LIMITED: Final = (
+    *(f"paper, 4 stages, {budget} $/h" for budget in (15, 30, 60)),
+    *(f"wide {size}, {budget} $/h" for size, _, _, budgets in _WIDE for budget in budgets),
+    *(f"500 {kind}, seed 0, {budget} $/h" for kind in ("singles", "slices") for budget in (15, 40, 120)),
+    "12 models, 300 $/h",
+    "12 models, 100 req/s",
 )
 
 
@@ -180,6 +190,16 @@ def _roles() -> list[Case]:
         for network in (0.625, 3.125, 50.0)
         for budget in (30, 60, 120)
         for disaggregation in DISAGGREGATIONS
+    ]
+
+
+def _limited() -> list[Case]:
+    """Each instance twice."""
+    known = {case.name: case for case in (*_one_site(), *_single_offers(), *_twelve_models())}
+    return [
+        replace(known[name], group="h", repeat=False, latency_limits=limits)
+        for name in _LIMITED
+        for limits in (False, True)
     ]
 
 

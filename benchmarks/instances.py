@@ -5,13 +5,15 @@ GPUs, models and rates are the catalogue's and the roofline's; prices are of the
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from benchmarks.melange_inputs import as_problem, drawn
 from sutler.solver.catalog import load_gpus, load_models
 from sutler.solver.catalog.entries import Precision
-from sutler.solver.problem import Objective, Offer, Problem, Search, ServedModel, SolveOptions, Workload
+from sutler.solver.problem import LatencyLimit, Objective, Offer, Problem, Search, ServedModel, SolveOptions, Workload
 
 # (input, output) tokens of the nine workload types and their shares, Jiang et al. Tables 1, 4 and 5.
 TOKENS = tuple((inputs, outputs) for outputs in (18, 253, 510) for inputs in (2455, 824, 496))
@@ -57,6 +59,13 @@ TWELVE_MODELS: tuple[tuple[str, Precision], ...] = (
     ("qwen3-30b-a3b", "bf16"),
     ("qwen2.5-7b", "bf16"),
 )
+
+LATENCY_LIMITS: Final = (LatencyLimit("ttft", 90, 4.0), LatencyLimit("tpot", 90, 0.15))
+
+
+def within_limits(problem: Problem) -> Problem:
+    """The same with latency limits for every model."""
+    return replace(problem, models=tuple(replace(model, slo=LATENCY_LIMITS) for model in problem.models))
 
 
 def workloads(trace: int, rate_rps: float) -> tuple[Workload, ...]:

@@ -49,6 +49,8 @@ def measured(case: Case) -> Result:
     """The case solved, with its time and memory. Must run first in a fresh process: peaks cannot be reset."""
     import_mb = _peak_mb()
     problem: Problem = getattr(instances, case.build)(**dict(case.parameters))
+    if case.latency_limits:
+        problem = instances.within_limits(problem)
     wall, cpu = time.perf_counter(), time.process_time()
     solved = _SOLVERS.get(case.solver, _planned)(problem, case)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

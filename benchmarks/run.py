@@ -58,7 +58,8 @@ def _groups(value: str) -> list[Group]:
 
 
 def _row(case: Case, position: str) -> Row:
-    _tell(f"{position} {case.group}. {case.name}, {case.solver}, {case.disaggregation} ...")
+    variant = ", ".join([case.solver, case.disaggregation, *["limits"] * case.latency_limits])
+    _tell(f"{position} {case.group}. {case.name}, {variant} ...")
     result, error = _in_own_process(case)
     same = None
     if result is not None and case.repeat:
@@ -70,6 +71,7 @@ def _row(case: Case, position: str) -> Row:
         name=case.name,
         solver=case.solver,
         disaggregation=case.disaggregation,
+        latency_limits=case.latency_limits,
         time_limit_s=case.time_limit_s,
         result=result,
         error=error,

@@ -18,6 +18,7 @@ class Row(TypedDict):
     name: str
     solver: Solver
     disaggregation: Disaggregation
+    latency_limits: bool
     time_limit_s: float
     result: Result | None
     error: str | None
@@ -78,14 +79,19 @@ def _group(group: Group, rows: Sequence[Row]) -> str:
     solved = [row["result"] for row in own if row["result"]]
     if group == "c" and solved:
         lines.append(_median(solved))
-    if group == "e":
-        lines += _role_ratios(own)
+    if group in ("e", "h"):
+        lines += _ratios_of_pairs(own)
     return "\n".join(lines)
 
 
 def _line(row: Row) -> str:
     result = row["result"]
-    by_group = {"b": row["solver"].replace("_", " "), "e": row["disaggregation"], "g": row["solver"]}
+    by_group = {
+        "b": row["solver"].replace("_", " "),
+        "e": row["disaggregation"],
+        "g": row["solver"],
+        "h": "with limits" * row["latency_limits"],
+    }
     variant = by_group.get(row["group"])
     name = f"{row['name']}, {variant}" if variant else row["name"]
     if result is None:
@@ -131,23 +137,23 @@ def _ratio(method: Solver, answers: Mapping[Solver, Result]) -> str:
     return f"{method.replace('_', ' ')} {prefix}{times:.1f} x{gap}"
 
 
-def _role_ratios(rows: Sequence[Row]) -> list[str]:
-    """How much longer the first objective takes with roles, and what they bring; CPU, since a busy machine slows
-    whatever happens to run."""
-    pairs: dict[str, dict[Disaggregation, Result]] = {}
+def _ratios_of_pairs(rows: Sequence[Row]) -> list[str]:
+    """How much longer the instances take with roles or with latency limits, and what that does to the value; CPU,
+    since a busy machine slows whatever happens to run."""
+    pairs: dict[str, list[Result]] = {}
     for row in rows:
         if row["result"] is not None:
-            pairs.setdefault(row["name"], {})[row["disaggregation"]] = row["result"]
-    both = {name: (pair["off"], pair["auto"]) for name, pair in pairs.items() if len(pair) == 2}
+            pairs.setdefault(row["name"], []).append(row["result"])
+    both = {name: pair for name, pair in pairs.items() if len(pair) == 2}
     if not both:
         return []
     lines = [
-        f"{name}: {auto['cpu_seconds'] / off['cpu_seconds']:.1f} x the CPU time, "
-        f"{100 * ((auto['value'] or 0.0) / (off['value'] or 1.0) - 1):+.1f} % requests/s"
-        for name, (off, auto) in both.items()
+        f"{name}: {later['cpu_seconds'] / first['cpu_seconds']:.1f} x the CPU time, "
+        f"{100 * ((later['value'] or 0.0) / (first['value'] or 1.0) - 1):+.1f} % of the value"
+        for name, (first, later) in both.items()
     ]
     whole = [sum(pair[index]["cpu_seconds"] for pair in both.values()) for index in (0, 1)]
-    middle = median(auto["cpu_seconds"] / off["cpu_seconds"] for off, auto in both.values())
+    middle = median(later["cpu_seconds"] / first["cpu_seconds"] for first, later in both.values())
     return [*lines, f"all together {whole[1] / whole[0]:.1f} x, median {middle:.1f} x"]
 
 
