@@ -109,6 +109,7 @@ def test_more_budget_is_never_worse(seed: int, objective: ObjectiveKind, factor:
     assert is_no_worse(solve(richer), solve(problem))
 
 
+@pytest.mark.slow
 @given(seeds, objectives)
 @law
 def test_more_supply_is_never_worse(seed: int, objective: ObjectiveKind) -> None:
@@ -232,6 +233,7 @@ def _scaled(plan: Plan, factor: float) -> Plan:
     return replace(plan, value=plan.value * factor, bound=plan.bound * factor)
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from([1e-3, 0.25, 7.0, 1e4]))
 @law
 def test_the_throughput_at_a_mix_does_not_depend_on_its_scale(seed: int, factor: float) -> None:
@@ -239,6 +241,7 @@ def test_the_throughput_at_a_mix_does_not_depend_on_its_scale(seed: int, factor:
     assert are_equal(solve(_with_demand_times(problem, factor)), solve(problem))
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from([1e-3, 0.25, 7.0, 1e4]))
 @law
 def test_the_makespan_is_proportional_to_the_requests(seed: int, factor: float) -> None:
@@ -246,6 +249,7 @@ def test_the_makespan_is_proportional_to_the_requests(seed: int, factor: float) 
     assert are_equal(solve(_with_demand_times(problem, factor)), _scaled(solve(problem), factor))
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from([1e-3, 0.25, 7.0, 1e4]))
 @law
 def test_replicas_of_twice_the_speed_serve_twice_as_much(seed: int, factor: float) -> None:
@@ -256,6 +260,7 @@ def test_replicas_of_twice_the_speed_serve_twice_as_much(seed: int, factor: floa
     assert are_equal(plan, _scaled(solve(problem), factor))
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from(["min_cost", "min_power"]), st.sampled_from([1e-2, 30.0]))
 @law
 def test_demand_and_speed_scaled_together_cost_the_same(seed: int, objective: ObjectiveKind, factor: float) -> None:
@@ -263,6 +268,7 @@ def test_demand_and_speed_scaled_together_cost_the_same(seed: int, objective: Ob
     assert are_equal(solve(_with_rates_times(_with_demand_times(problem, factor), factor)), solve(problem))
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from(["min_cost", "min_power"]))
 @law
 def test_more_demand_is_never_cheaper(seed: int, objective: ObjectiveKind) -> None:
@@ -301,6 +307,7 @@ def test_the_least_cost_of_a_demand_buys_that_demand(seed: int) -> None:
     assert bought.bound >= demand * (1 + problem.objective.headroom_fraction) * (1 - TOLERANCE)
 
 
+@pytest.mark.slow
 @given(seeds)
 @law
 def test_no_cheaper_fleet_reaches_the_best_throughput(seed: int) -> None:

@@ -151,21 +151,21 @@ def test_two_halves_that_both_pay_for_a_checkpoint_do_not_replace_the_whole() ->
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(1, 100, 5))
+@for_each("seed", range(1, 100, 5), quick=6)
 def test_pruning_keeps_the_optimum_on_measured_rates(seed: int, objective: ObjectiveKind) -> None:
     problem = random_problem(seed, objective, most_gpus=14)
     assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", range(5))
+@for_each("seed", range(5), quick=2)
 def test_pruning_keeps_the_optimum_of_prefill_and_decode_apart(seed: int, objective: ObjectiveKind) -> None:
     problem = random_roles_problem(seed, objective, most_gpus=12)
     assert least_value(problem) == pytest.approx(least_value(problem, pruned=False), rel=1e-6)
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_power"])
-@for_each("seed", range(1, 4))
+@for_each("seed", range(1, 4), quick=1)
 def test_pruning_keeps_the_optimum_of_estimated_roles_and_caps(seed: int, objective: ObjectiveKind) -> None:
     problem = random_estimated_roles_problem(seed, objective)
     search = replace(problem.search, max_pipeline_stages=1, power_caps_fraction=(0.5,))

@@ -39,7 +39,7 @@ def with_free_offers(problem: Problem, seed: int) -> Problem:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@for_each("seed", SEEDS)
+@for_each("seed", SEEDS, quick=6)
 def test_the_exact_method_finds_the_optimum_where_some_machines_are_free(seed: int, objective: ObjectiveKind) -> None:
     problem = with_free_offers(random_problem(seed, objective), seed)
     plan = solve(problem)
@@ -49,7 +49,7 @@ def test_the_exact_method_finds_the_optimum_where_some_machines_are_free(seed: i
 
 
 @pytest.mark.parametrize("objective", ["max_throughput", "min_makespan"])
-@for_each("seed", SEEDS[:8])
+@for_each("seed", SEEDS[:8], quick=2)
 def test_the_binary_search_finds_it_too(seed: int, objective: ObjectiveKind) -> None:
     problem = with_free_offers(random_problem(seed, objective), seed)
     problem = replace(problem, options=SolveOptions(method="binary_search"))

@@ -93,6 +93,7 @@ def test_a_step_holds_and_is_within_its_limits_unless_more_is_needed(
             assert is_needed or limits.allow(question.standing.replicas, option.plan)
 
 
+@pytest.mark.slow
 @given(seeds)
 @law
 def test_each_step_of_disruption_carries_at_least_as_much_and_no_more_than_the_bound(seed: int) -> None:
@@ -143,6 +144,7 @@ def test_replicas_that_run_on_keep_their_name_place_and_engine(seed: int, object
             assert after.max_batch == engines[name].max_batch
 
 
+@pytest.mark.slow
 @given(seeds, objectives)
 @law
 def test_money_is_what_separates_an_options_benefit_from_its_net(seed: int, objective: ObjectiveKind) -> None:
@@ -192,6 +194,7 @@ def test_a_plan_that_was_just_made_cannot_be_improved(seed: int, objective: Obje
         assert option.net_usd <= SEARCH_GAP * worth * switching.horizon_h, option.kind
 
 
+@pytest.mark.slow
 @given(seeds, objectives)
 @law
 def test_a_change_that_was_made_is_not_made_again(seed: int, objective: ObjectiveKind) -> None:
@@ -208,6 +211,7 @@ def test_a_change_that_was_made_is_not_made_again(seed: int, objective: Objectiv
         assert option.net_usd <= SEARCH_GAP * worth * look.switching.horizon_h, option.kind
 
 
+@pytest.mark.slow
 @given(seeds, st.integers(min_value=0, max_value=5))
 @law
 def test_a_lost_machine_takes_from_what_is_carried_what_its_replicas_carried(seed: int, which: int) -> None:
@@ -296,6 +300,7 @@ def test_random_markets_with_roles_bring_fleets_with_roles() -> None:
     assert sum(plan is not None and len(plan.kv_transfers) > 0 for plan in after) >= 6
 
 
+@pytest.mark.slow
 @given(st.integers(min_value=ROLES_FROM, max_value=ROLES_FROM + 24), objectives)
 @law
 def test_where_nothing_has_changed_what_is_handed_over_stays_as_it_is(seed: int, objective: ObjectiveKind) -> None:
