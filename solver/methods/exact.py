@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from sutler.solver.arrays import IntArray
+from sutler.solver.arrays import BoolArray, IntArray
 from sutler.solver.candidates.enumerate import kv_network
 from sutler.solver.methods import fleets_by_milp, fleets_by_tree, models_apart, with_routing
 from sutler.solver.methods.fleets import bounds_of
@@ -31,6 +31,7 @@ from sutler.solver.methods.search import (
     Report,
     Search,
     SearchOutcome,
+    nearby_classes,
     promising,
     untold,
 )
@@ -39,7 +40,8 @@ from sutler.solver.polytope.relaxation import Relaxation, most_lam, solve_relaxa
 from sutler.solver.polytope.rows import Goal, Polytope
 from sutler.solver.progress import SecondsLeft
 
-_FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL = 20, 4  # of later goals, whose answers lie near the plan so far
+# Of later goals, whose answers lie near the plan so far.
+_FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL, _FINISH_CLASSES = 20, 4, 12
 _MIXED_COLUMNS = 150  # where replicas may serve fixed mixes: kinds of machines have more points that matter
 _INCUMBENT_NODES = 300  # chosen, as all limits on nodes are: the same plan on any machine, some seconds at most
 
@@ -184,14 +186,16 @@ def finish(
     seconds_left: SecondsLeft,
     node_limit: int,
 ) -> Allocation:
-    """A better allocation for a later goal, near the incumbent and the goal's own relaxation. Not proven."""
+    """A cheaper allocation, near the incumbent and the relaxation of the goal, which is a cost. Not proven."""
     relaxation = solve_relaxation(polytope, goal, start=incumbent.candidate)
     if not np.isfinite(relaxation.objective):
         return incumbent
     search = Search(polytope, goal, relaxation, relative_gap, seconds_left, incumbent=incumbent)
     if not search.closed():
         near = promising(polytope, relaxation, _FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL)
-        _improve(search, np.union1d(near, incumbent.candidate), node_limit)
+        search.polytope = polytope.with_limit("budget", search.cutoff())  # that there is none is told sooner
+        classes = nearby_classes(incumbent.rented, (relaxation,), _FINISH_CLASSES)
+        _improve(search, np.union1d(near, incumbent.candidate), node_limit, classes)
     return search.incumbent or incumbent
 
 
@@ -229,14 +233,15 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
         with_routing.prove(search, node_limit)
 
 
-def _improve(search: Search, chosen: IntArray, node_limit: int) -> None:
-    """Search among the chosen candidates only; proves nothing."""
+def _improve(search: Search, chosen: IntArray, node_limit: int, classes: BoolArray | None = None) -> None:
+    """Search among the chosen candidates only, and where a MILP has its routing with these classes of machines;
+    proves nothing."""
     if _is_by_tree(search.polytope):
         fleets_by_tree.improve(search, chosen, node_limit)
     elif search.polytope.problem.keeps_reserve:
         fleets_by_milp.improve_among(search, bounds_of(search), chosen, node_limit)
     else:
-        with_routing.improve(search, chosen, node_limit)
+        with_routing.improve(search, chosen, node_limit, classes=classes)
 
 
 def _routes_last(polytope: Polytope, goal: Goal) -> bool:

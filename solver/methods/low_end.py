@@ -14,7 +14,7 @@ import numpy as np
 
 from sutler.solver.answer.routing import route, without_idle
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.methods.search import objective_of, surviving
+from sutler.solver.methods.search import nearby_classes, objective_of, surviving
 from sutler.solver.methods.with_routing import RENTAL_HEURISTIC_EFFORT
 from sutler.solver.polytope.linear import solve_milp
 from sutler.solver.polytope.milp import Allocation, Milp, build_milp, with_kinds_counted, with_second_routing
@@ -149,15 +149,12 @@ def _milp(room: Leeway, goal: Goal, allocation: Allocation, relaxation: Relaxati
     """Over the fleet's own candidates, and of those that a fleet in the room can have the best for objective and
     goal."""
     (able, rent_lower, rent_upper), model = room.survivors(), room.polytope.candidates.model
-    near = allocation.rented > 0
+    near = nearby_classes(allocation.rented, (room.relaxation, relaxation), room.effort.classes)
     chosen = [allocation.candidate]
     for reduced in (room.relaxation.reduced_cost_use, relaxation.reduced_cost_use):
         best = able[np.argsort(reduced[able], kind="stable")]
         chosen.append(best[: room.effort.columns])
         chosen += [best[model[best] == each][: room.effort.columns_per_model] for each in np.unique(model)]
-    for known in (room.relaxation, relaxation):
-        near |= known.rented > _ROUNDING
-        near[np.argsort(np.maximum(known.reduced_cost_rent, 0.0), kind="stable")[: room.effort.classes]] = True
     return build_milp(
         room.polytope,
         goal,

@@ -5,12 +5,12 @@ Flow: exact.minimise makes a Search -> fleets_by_tree, fleets_by_milp and with_r
 Everything is minimised; throughput is minimised as -lam.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
@@ -142,6 +142,15 @@ def _widest(polytope: Polytope, reduced: FloatArray, count: int) -> IntArray:
     order = np.lexsort((reduced, -served, kinds))
     widest = order[np.unique(kinds[order], return_index=True)[1]]
     return widest[smallest(best, np.arange(len(best)), count)]
+
+
+def nearby_classes(rented: IntArray, relaxations: Sequence[Relaxation], count: int) -> BoolArray:
+    """[K] classes of machines that a fleet or a relaxation rents, and the `count` best of each relaxation."""
+    near = np.asarray(rented > 0)
+    for known in relaxations:
+        near |= known.rented > ROUNDING
+        near[smallest(np.maximum(known.reduced_cost_rent, 0.0), np.arange(len(near)), count)] = True
+    return near
 
 
 def surviving(polytope: Polytope, relaxation: Relaxation, slack: float) -> tuple[IntArray, FloatArray, FloatArray]:
