@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from sutler.solver.arrays import BoolArray, IntArray
+from sutler.solver.arrays import IntArray
 from sutler.solver.candidates.enumerate import kv_network
 from sutler.solver.methods import fleets_by_milp, fleets_by_tree, models_apart, with_routing
 from sutler.solver.methods.fleets import bounds_of
@@ -186,16 +186,19 @@ def finish(
     seconds_left: SecondsLeft,
     node_limit: int,
 ) -> Allocation:
-    """A cheaper allocation, near the incumbent and the relaxation of the goal, which is a cost. Not proven."""
+    """A better allocation for a later goal, near the incumbent and the goal's own relaxation. Not proven."""
     relaxation = solve_relaxation(polytope, goal, start=incumbent.candidate)
     if not np.isfinite(relaxation.objective):
         return incumbent
     search = Search(polytope, goal, relaxation, relative_gap, seconds_left, incumbent=incumbent)
     if not search.closed():
         near = promising(polytope, relaxation, _FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL)
-        search.polytope = polytope.with_limit("budget", search.cutoff())  # that there is none is told sooner
-        classes = nearby_classes(incumbent.rented, (relaxation,), _FINISH_CLASSES)
-        _improve(search, np.union1d(near, incumbent.candidate), node_limit, classes)
+        near = np.union1d(near, incumbent.candidate)
+        if _is_by_tree(polytope) or polytope.problem.keeps_reserve:
+            _improve(search, near, node_limit)
+        else:
+            classes = nearby_classes(incumbent.rented, (relaxation,), _FINISH_CLASSES)
+            with_routing.improve_beside(search, near, classes, node_limit)
     return search.incumbent or incumbent
 
 
@@ -233,15 +236,14 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
         with_routing.prove(search, node_limit)
 
 
-def _improve(search: Search, chosen: IntArray, node_limit: int, classes: BoolArray | None = None) -> None:
-    """Search among the chosen candidates only, and where a MILP has its routing with these classes of machines;
-    proves nothing."""
+def _improve(search: Search, chosen: IntArray, node_limit: int) -> None:
+    """Search among the chosen candidates only; proves nothing."""
     if _is_by_tree(search.polytope):
         fleets_by_tree.improve(search, chosen, node_limit)
     elif search.polytope.problem.keeps_reserve:
         fleets_by_milp.improve_among(search, bounds_of(search), chosen, node_limit)
     else:
-        with_routing.improve(search, chosen, node_limit, classes=classes)
+        with_routing.improve(search, chosen, node_limit)
 
 
 def _routes_last(polytope: Polytope, goal: Goal) -> bool:

@@ -1,6 +1,6 @@
 """MILPs over a fleet and its routing together (polytope/milp.py), by HiGHS: what rentals need, and small problems.
 
-Flow: exact.minimise -> improve, improve_nearby, prove (here) -> a better plan, or a bound, in the Search.
+Flow: exact.py -> improve, improve_nearby, improve_beside, prove (here) -> a better plan, or a bound, in the Search.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from sutler.solver.arrays import BoolArray, IntArray
 from sutler.solver.methods.search import LEAST_RELAXED, Search, promising, smallest
 from sutler.solver.polytope.linear import MilpSolution, solve_milp
-from sutler.solver.polytope.milp import Milp, build_milp
+from sutler.solver.polytope.milp import Milp, build_milp, with_goal_at_most
 from sutler.solver.polytope.relaxation import most_lam
 from sutler.solver.polytope.rows import piece_groups
 
@@ -21,21 +21,18 @@ _ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
 
 
-def improve(
-    search: Search,
-    chosen: IntArray,
-    node_limit: int,
-    *,
-    time_share: float = 1.0,
-    classes: BoolArray | None = None,
-) -> None:
-    """Search among the chosen candidates only, within a share of the time that is left; proves nothing.
+def improve(search: Search, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
+    """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
+    most = most_lam(search.goal, search.relaxation)
+    _solve(search, build_milp(search.polytope, search.goal, chosen, most_lam=most), node_limit, time_share)
+    search.report("incumbent", search.value, search.relaxation.bound)
 
-    `classes` [K]: of machines that may be rented; None: all.
-    """
+
+def improve_beside(search: Search, chosen: IntArray, classes: BoolArray, node_limit: int) -> None:
+    """Search among these candidates and classes of machines [K] for what is better than the incumbent by the gap:
+    that nothing is, is told sooner than what is the best."""
     able, rent_lower, rent_upper = search.survivors()
-    if classes is not None:
-        rent_upper = np.where(classes, rent_upper, 0.0)
+    rent_upper = np.where(classes, rent_upper, 0.0)
     milp = build_milp(
         search.polytope,
         search.goal,
@@ -44,8 +41,7 @@ def improve(
         rent_upper=rent_upper,
         most_lam=most_lam(search.goal, search.relaxation),
     )
-    _solve(search, milp, node_limit, time_share)
-    search.report("incumbent", search.value, search.relaxation.bound)
+    _solve(search, with_goal_at_most(milp, search.cutoff()), node_limit)
 
 
 def improve_nearby(search: Search, node_limit: int) -> None:
@@ -63,10 +59,10 @@ def improve_nearby(search: Search, node_limit: int) -> None:
             for kind in np.flatnonzero(used)
         ]
         own = np.zeros(0, dtype=np.int64) if search.incumbent is None else search.incumbent.candidate
-        improve(search, np.unique(np.concatenate([*near, own])), node_limit, time_share=_NEARBY_TIME_SHARE)
+        improve(search, np.unique(np.concatenate([*near, own])), node_limit, _NEARBY_TIME_SHARE)
     if not search.closed(_ROUTED_GAP) and search.seconds_left() > 0:
         few = promising(search.polytope, search.relaxation, _ROUTED_COLUMNS)
-        improve(search, few, node_limit, time_share=_ROUTED_TIME_SHARE)
+        improve(search, few, node_limit, _ROUTED_TIME_SHARE)
 
 
 def is_routed_sooner(search: Search) -> bool:

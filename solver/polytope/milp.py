@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.polytope.column_generation import demand_entries, lam_column
@@ -182,6 +182,20 @@ def with_second_routing(milp: Milp, polytope: Polytope, *, weight: float, least_
         lower=np.concatenate([[least_lam], np.zeros(pairs)]),
         upper=np.concatenate([[np.inf], polytope.use_upper[milp.chosen][part]]),
         integer=np.zeros(1 + pairs, dtype=np.bool_),
+    )
+
+
+def with_goal_at_most(milp: Milp, most: float) -> Milp:
+    """Adds a row that keeps the goal itself at `most`."""
+    program = milp.program
+    return replace(
+        milp,
+        program=replace(
+            program,
+            matrix=csr_array(vstack([program.matrix, csr_array(program.cost[None])])),
+            row_lower=np.append(program.row_lower, -np.inf),
+            row_upper=np.append(program.row_upper, most),
+        ),
     )
 
 
