@@ -1,11 +1,12 @@
 """The front door's work: from a problem to a verified plan, in one straight line.
 
 supply -> candidates -> dominance -> polytope -> method (first objective, then the finish) -> what may be given up of
-it -> routing -> packing -> verify -> explanation -> robustness -> what another precision would bring.
+it -> routing -> packing -> verify -> explanation, and beside it robustness.
 """
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -22,7 +23,7 @@ from sutler.solver.explanation.robustness import robustness_of
 from sutler.solver.methods import binary_search, exact, giving_up
 from sutler.solver.methods.finishing import finished
 from sutler.solver.methods.search import SearchOutcome
-from sutler.solver.plan import Alternative, Conflict, PhaseSeconds, Plan, SolveReport, Status
+from sutler.solver.plan import Alternative, Conflict, PhaseSeconds, Plan, Robustness, SolveReport, Status
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
 from sutler.solver.polytope.preparation import Enumerated, enumerated, scaled_to_one, widened
@@ -65,21 +66,12 @@ def solve(
         conflicts = find_conflicts(problem, run.seconds_left)
         run.mark("conflicts")
         return without_fleet(run, found, conflicts)
-    polytope, first, searched = found.polytope, found.first, found.searched
+    polytope, first = found.polytope, found.first
     used, routing, optimum_value = _given_up(run, found)
     plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound), optimum_value=optimum_value)
-    plan = _with_unlisted(market, replace(plan, binding=binding(searched, first.prices)))
-    if problem.options.alternatives and problem.search.disaggregation != "off":
-        plan = _with_networks(run, searched, first.prices, plan)
+    plan = _with_unlisted(market, replace(plan, binding=binding(found.searched, first.prices)))
     if problem.options.alternatives:
-        plan = _with_alternatives(run, polytope, used, plan)
-    if problem.options.alternatives and problem.resilience.survive:
-        plan = _with_price_of_survival(run, plan)
-    if problem.options.alternatives and problem.options.robustness:
-        plan = _with_robustness(run, found, market, used, plan)
-        if problem.objective.robust:
-            plan = _with_optimum(run, plan)
-        plan = _verified(run, problem, _with_precision(run, plan))
+        plan = _explained(run, found, market, used, plan)
     return replace(plan, solver=run.report())
 
 
@@ -263,6 +255,25 @@ def _with_unlisted(market: Enumerated, plan: Plan) -> Plan:
     return replace(plan, warnings=(*plan.warnings, warning))
 
 
+def _explained(run: SolveRun, found: FoundFleet, market: Enumerated, allocation: Allocation, plan: Plan) -> Plan:
+    """The plan with what else there is, and with what it is worth at low rates. Neither knows of the other, and most
+    of both is HiGHS, which leaves the interpreter alone: a second processor shortens the wait."""
+    is_valued = run.problem.options.robustness
+    with ThreadPoolExecutor(1) as beside:
+        valued = beside.submit(_robustness, run, found, market, allocation, plan) if is_valued else None
+        if run.problem.search.disaggregation != "off":
+            plan = _with_networks(run, found.searched, found.first.prices, plan)
+        plan = _with_alternatives(run, found.polytope, allocation, plan)
+        if run.problem.resilience.survive:
+            plan = _with_price_of_survival(run, plan)
+        if valued is None:
+            return plan
+        plan = _with_precision(run, plan)
+        robustness, optimum_value = valued.result()
+    run.mark("robustness")
+    return _verified(run, run.problem, replace(plan, robustness=robustness, optimum_value=optimum_value))
+
+
 def _with_networks(run: SolveRun, polytope: Polytope, relaxation: Relaxation, plan: Plan) -> Plan:
     """The plan with what its networks cost it; rating anew takes as long as rating did."""
     rating_s = run.phases[0].seconds
@@ -296,10 +307,11 @@ def _with_price_of_survival(run: SolveRun, plan: Plan) -> Plan:
     return replace(plan, alternatives=(found, *plan.alternatives))
 
 
-def _with_robustness(
+def _robustness(
     run: SolveRun, found: FoundFleet, market: Enumerated, allocation: Allocation, plan: Plan
-) -> Plan:
-    """The plan with what it is worth at the low end of every band."""
+) -> tuple[Robustness, float | None]:
+    """What the plan is worth at the low end of every band; and of a robust one, with what could be had at the rates
+    themselves, were they sure, where time is left for it."""
     robustness = robustness_of(
         found.polytope,
         allocation,
@@ -308,23 +320,16 @@ def _with_robustness(
         market.candidates,
         seconds_left=run.finish_seconds_left,
     )
-    run.mark("robustness")
-    return replace(plan, robustness=robustness)
-
-
-def _with_optimum(run: SolveRun, plan: Plan) -> Plan:
-    """A robust plan with what could be had at the rates themselves, were they sure, where time is left for it."""
     seconds = run.finish_seconds_left()
-    if seconds <= 0 or plan.value is None:
-        return plan
+    if not run.problem.objective.robust or seconds <= 0 or plan.value is None:
+        return robustness, plan.optimum_value
     plain = replace(run.problem.objective, robust=False)
     options = replace(run.problem.options, alternatives=False, time_limit_s=seconds)
     sure = solve(replace(run.problem, objective=plain, options=options), clock=run.clock)
-    run.mark("optimum")
     if sure.value is None:
-        return plan
+        return robustness, plan.optimum_value
     better = max if plan.objective == "max_throughput" else min
-    return replace(plan, optimum_value=better(sure.value, plan.value))
+    return robustness, better(sure.value, plan.value)
 
 
 def _with_precision(run: SolveRun, plan: Plan) -> Plan:

@@ -7,12 +7,11 @@ Both are deterministic: one thread, a fixed seed, and limits on nodes; the clock
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
-from typing import Literal
+from threading import Lock
+from typing import Final, Literal
 
 import highspy
 import numpy as np
@@ -189,7 +188,7 @@ def solve_milp(
         random_seed=0,
         highs=_highs_options(heuristic_effort),
     )
-    with _stdout_muted():
+    with _MUTED:
         try:
             result = mathopt.solve(model, mathopt.SolverType.HIGHS, params=parameters)
         except (AttributeError, RuntimeError, ValueError) as error:  # MathOpt 9.15 fails to convert HiGHS's status
@@ -218,18 +217,31 @@ def _highs_options(heuristic_effort: float) -> highs_pb2.HighsOptionsProto:
     return options
 
 
-@contextmanager
-def _stdout_muted() -> Iterator[None]:
-    """HiGHS prints debugging lines on file descriptor 1 whatever it is told; a plan there must stay clean JSON."""
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+class _Muted:
+    """While any thread solves, file descriptor 1 leads nowhere: HiGHS prints debugging lines on it whatever it is
+    told, and a plan there must stay clean JSON."""
+
+    def __init__(self) -> None:
+        self._lock, self._solving, self._kept = Lock(), 0, -1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._solving == 0:
+                sys.stdout.flush()
+                self._kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, 1)
+                os.close(nowhere)
+            self._solving += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._solving -= 1
+            if self._solving == 0:
+                os.dup2(self._kept, 1)
+                os.close(self._kept)
+
+
+_MUTED: Final = _Muted()
 
 
 def _to_proto(program: LinearProgram) -> model_pb2.ModelProto:

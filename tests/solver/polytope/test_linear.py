@@ -1,5 +1,7 @@
 """Linear programs and their matrices: solutions and duals that are known, and what has none."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from scipy.sparse import block_array, csr_array
 
 from sutler.solver.errors import EngineError
-from sutler.solver.polytope.linear import LinearProgram, solve_lp
+from sutler.solver.polytope.linear import LinearProgram, solve_lp, solve_milp
 from sutler.solver.polytope.sparse import column_of, diagonal, entries_of, ones, stacked
 
 
@@ -82,3 +84,19 @@ def test_blocks_stand_where_they_are_put() -> None:
     square = stacked((2,), [[diagonal(np.array([5.0, 6.0]))]])
     assert square.toarray().tolist() == [[5.0, 0.0], [0.0, 6.0]]
     assert stacked((3,), [[members.transposed(3)]]).toarray()[:, 0].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_several_threads_solve_at_once_and_what_is_printed_afterwards_is_seen(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def knapsack(room: float) -> float:
+        program = a_program([[5.0, 7.0, 11.0, 13.0]], [-np.inf], [room], [-9.0, -13.0, -21.0, -25.0])
+        whole = replace(program, upper=np.full(4, 3.0), integer=np.ones(4, dtype=np.bool_))
+        return solve_milp(whole, relative_gap=0.0, time_limit_s=60.0).objective
+
+    rooms = [float(room) for room in range(10, 70)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(knapsack, rooms))
+    os.write(1, b"seen")
+    assert capfd.readouterr().out == "seen"
+    assert found == [knapsack(room) for room in rooms]
