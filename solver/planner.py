@@ -5,7 +5,7 @@ it -> routing -> packing -> verify -> explanation, and beside it robustness.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -14,7 +14,7 @@ from sutler.solver.answer.describe import describe, in_unit, plan_of
 from sutler.solver.answer.routing import Routing, without_idle
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
-from sutler.solver.explanation.alternatives import alternatives, gpus_used
+from sutler.solver.explanation.alternatives import Sought, alternatives, found_in_time, gpus_used
 from sutler.solver.explanation.binding import binding
 from sutler.solver.explanation.conflicts import NOTHING_FOR_RENT, find_conflicts
 from sutler.solver.explanation.networks import network_bindings
@@ -23,7 +23,16 @@ from sutler.solver.explanation.robustness import robustness_of
 from sutler.solver.methods import binary_search, exact, giving_up
 from sutler.solver.methods.finishing import finished
 from sutler.solver.methods.search import SearchOutcome
-from sutler.solver.plan import Alternative, Conflict, PhaseSeconds, Plan, Robustness, SolveReport, Status
+from sutler.solver.plan import (
+    Alternative,
+    Conflict,
+    PhaseSeconds,
+    Plan,
+    PrecisionAlternative,
+    Robustness,
+    SolveReport,
+    Status,
+)
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
 from sutler.solver.polytope.preparation import Enumerated, enumerated, scaled_to_one, widened
@@ -40,6 +49,7 @@ _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
 _SURVIVING_TIME_SHARE = 0.65  # of the first, where what surviving costs is to be found afterwards
 
+_AT_ONCE = 2  # explanations, chosen: a service makes other plans meanwhile
 _PRECISION_SECONDS = 3.0  # at most, for what another precision would bring; chosen: a tenth of the default limit
 
 
@@ -256,19 +266,27 @@ def _with_unlisted(market: Enumerated, plan: Plan) -> Plan:
 
 
 def _explained(run: SolveRun, found: FoundFleet, market: Enumerated, allocation: Allocation, plan: Plan) -> Plan:
-    """The plan with what else there is, and with what it is worth at low rates. Neither knows of the other, and most
-    of both is HiGHS, which leaves the interpreter alone: a second processor shortens the wait."""
+    """The plan with what else there is, and with what it is worth at low rates.
+
+    None of it knows of the rest, and most of it is HiGHS, which leaves the interpreter alone: a second processor
+    shortens the wait.
+    """
     is_valued = run.problem.options.robustness
-    with ThreadPoolExecutor(1) as beside:
-        valued = beside.submit(_robustness, run, found, market, allocation, plan) if is_valued else None
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        if is_valued:
+            valued = threads.submit(_robustness, run, found, market, allocation, plan)
+        sought = alternatives(found.polytope, allocation, run.seconds_left, threads)
+        if is_valued:
+            at_8_bits = threads.submit(_precision, run, plan)
         if run.problem.search.disaggregation != "off":
             plan = _with_networks(run, found.searched, found.first.prices, plan)
-        plan = _with_alternatives(run, found.polytope, allocation, plan)
+        plan = _with_alternatives(run, plan, sought, gpus_used(found.polytope, allocation))
         if run.problem.resilience.survive:
             plan = _with_price_of_survival(run, plan)
-        if valued is None:
+        if not is_valued:
             return plan
-        plan = _with_precision(run, plan)
+        plan = replace(plan, precision_alternative=at_8_bits.result())
+        run.mark("precision")
         robustness, optimum_value = valued.result()
     run.mark("robustness")
     return _verified(run, run.problem, replace(plan, robustness=robustness, optimum_value=optimum_value))
@@ -282,11 +300,11 @@ def _with_networks(run: SolveRun, polytope: Polytope, relaxation: Relaxation, pl
     return replace(plan, binding=(*plan.binding, *found))
 
 
-def _with_alternatives(run: SolveRun, polytope: Polytope, allocation: Allocation, plan: Plan) -> Plan:
+def _with_alternatives(run: SolveRun, plan: Plan, sought: Sought, gpus: Sequence[str]) -> Plan:
     """The plan with its alternatives, and a warning where not every GPU type got one."""
-    found = alternatives(polytope, allocation, run.seconds_left)
+    found = found_in_time(sought)
     run.mark("alternatives")
-    missing = gpus_used(polytope, allocation)[len(found) :]
+    missing = gpus[len(found) :]
     if not missing:
         return replace(plan, alternatives=found)
     remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"
@@ -332,13 +350,11 @@ def _robustness(
     return robustness, better(sure.value, plan.value)
 
 
-def _with_precision(run: SolveRun, plan: Plan) -> Plan:
-    """The plan with what 8 bits would bring; rating anew takes as long as rating did."""
+def _precision(run: SolveRun, plan: Plan) -> PrecisionAlternative | None:
+    """What 8 bits would bring; rating anew takes as long as rating did."""
     rating_s = run.phases[0].seconds
     room = at_most(_PRECISION_SECONDS, lambda: run.finish_seconds_left() - rating_s)
-    found = precision_alternative(run.problem, plan, room)
-    run.mark("precision")
-    return replace(plan, precision_alternative=found)
+    return precision_alternative(run.problem, plan, room)
 
 
 def nothing_for_rent(problem: Problem, *, clock: Clock = time.monotonic) -> Plan:

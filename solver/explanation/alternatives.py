@@ -4,6 +4,10 @@ Flow: planner.py, once the plan is known -> alternatives (here) -> Plan.alternat
 its fleet by quick_fleet, too.
 """
 
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from itertools import takewhile
+
 import numpy as np
 
 from sutler.solver.answer.describe import DescribedFleet, describe
@@ -19,18 +23,20 @@ _SECONDS = 5.0  # chosen: of each, so that all of them fit into the default time
 _MOST_ALTERNATIVES = 6  # chosen: as many as fit, and as anybody compares
 
 
-def alternatives(polytope: Polytope, allocation: Allocation, seconds_left: SecondsLeft) -> tuple[Alternative, ...]:
-    """The best plan found without each rented GPU type in turn."""
-    found = []
-    for slug in gpus_used(polytope, allocation)[:_MOST_ALTERNATIVES]:
-        if seconds_left() <= 0:
-            break
-        room = at_most(_SECONDS, seconds_left)
-        alternative = _without(polytope, slug, room)
-        if alternative.value is None and room() <= 0:
-            break  # there may be one
-        found.append(alternative)
-    return tuple(found)
+Sought = Sequence["Future[Alternative | None]"]
+"""What is being sought, in threads; None: there was no time."""
+
+
+def alternatives(polytope: Polytope, allocation: Allocation, seconds_left: SecondsLeft, threads: Executor) -> Sought:
+    """Seeks the best plan without each rented GPU type in turn."""
+    slugs = gpus_used(polytope, allocation)[:_MOST_ALTERNATIVES]
+    return [threads.submit(_without, polytope, slug, seconds_left) for slug in slugs]
+
+
+def found_in_time(sought: Sought) -> tuple[Alternative, ...]:
+    """What was found, up to the first for which there was no time."""
+    known = takewhile(lambda one: one is not None, [each.result() for each in sought])
+    return tuple(one for one in known if one is not None)
 
 
 def gpus_used(polytope: Polytope, allocation: Allocation) -> list[str]:
@@ -48,10 +54,14 @@ def quick_fleet(polytope: Polytope, seconds_left: SecondsLeft) -> DescribedFleet
     return describe(polytope, allocation, routing, in_full=False) if routing.lam > LEAST_LAM else None
 
 
-def _without(polytope: Polytope, slug: str, seconds_left: SecondsLeft) -> Alternative:
+def _without(polytope: Polytope, slug: str, seconds_left: SecondsLeft) -> Alternative | None:
+    """None: there may be one, but no time to find it."""
+    if seconds_left() <= 0:
+        return None
+    room = at_most(_SECONDS, seconds_left)
     forbidden = np.array([pool.gpu == slug for pool in polytope.supply.pools] + [False])
     reduced = polytope.without(np.asarray(forbidden[polytope.candidates.pool].any(axis=1)))
-    fleet = quick_fleet(reduced, seconds_left) if len(reduced.candidates) else None
+    fleet = quick_fleet(reduced, room) if len(reduced.candidates) else None
     if fleet is None:
-        return Alternative(slug, None, None, ())
+        return Alternative(slug, None, None, ()) if room() > 0 else None
     return Alternative(slug, fleet.value(polytope.problem.objective), fleet.cost_usd_per_hour, fleet.rentals)
