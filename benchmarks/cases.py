@@ -105,9 +105,12 @@ _QUICK: Final = (
     "6 stages, 30 $/h",
 )
 _LIMITED: Final = (
-    *(f"paper, 4 stages, {budget} $/h" for budget in (15, 30, 60)),
-    *(f"wide {size}, {budget} $/h" for size, _, _, budgets in _WIDE for budget in budgets),
-    *(f"500 {kind}, seed 0, {budget} $/h" for kind in ("singles", "slices") for budget in (15, 40, 120)),
+    "paper, 4 stages, 15 $/h",
+    "paper, 4 stages, 30 $/h",
+    "wide 2k, 30 $/h",
+    "wide 2k, 60 $/h",
+    "wide 10k, 60 $/h",
+    *(f"500 singles, seed 0, {budget} $/h" for budget in (15, 40, 120)),
     "12 models, 300 $/h",
     "12 models, 100 req/s",
 )
