@@ -148,13 +148,18 @@ def _ratios_of_pairs(rows: Sequence[Row]) -> list[str]:
     if not both:
         return []
     lines = [
-        f"{name}: {later['cpu_seconds'] / first['cpu_seconds']:.1f} x the CPU time, "
-        f"{100 * ((later['value'] or 0.0) / (first['value'] or 1.0) - 1):+.1f} % of the value"
+        f"{name}: {later['cpu_seconds'] / first['cpu_seconds']:.1f} x the CPU time, {_change(first, later)}"
         for name, (first, later) in both.items()
     ]
     whole = [sum(pair[index]["cpu_seconds"] for pair in both.values()) for index in (0, 1)]
     middle = median(later["cpu_seconds"] / first["cpu_seconds"] for first, later in both.values())
     return [*lines, f"all together {whole[1] / whole[0]:.1f} x, median {middle:.1f} x"]
+
+
+def _change(first: Result, later: Result) -> str:
+    if not first["value"] or not later["value"]:
+        return "no plan in time"
+    return f"{100 * (later['value'] / first['value'] - 1):+.1f} % of the value"
 
 
 def _beside_slices(rows: Sequence[Row]) -> list[str]:
