@@ -5,8 +5,9 @@ it -> routing -> packing -> verify -> explanation, and beside it robustness.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -187,6 +188,7 @@ class SolveRun:
     candidates: int = 0
     limit: str | None = None
     phases: list[PhaseSeconds] = field(default_factory=list)
+    is_given_up: bool = False
     started: float = field(init=False)
     marked: float = field(init=False)
 
@@ -194,6 +196,8 @@ class SolveRun:
         self.started = self.marked = self.clock()
 
     def seconds_left(self) -> float:
+        if self.is_given_up:
+            return 0.0
         return self.problem.options.time_limit_s - (self.clock() - self.started)
 
     def first_phase_seconds_left(self) -> float:
@@ -265,6 +269,18 @@ def _with_unlisted(market: Enumerated, plan: Plan) -> Plan:
     return replace(plan, warnings=(*plan.warnings, warning))
 
 
+@contextmanager
+def _threads(run: SolveRun) -> Iterator[Executor]:
+    """Where explanations run; when one fails, or Ctrl-C comes, the others have no time left."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        try:
+            yield threads
+        except BaseException:
+            run.is_given_up = True
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def _explained(run: SolveRun, found: FoundFleet, market: Enumerated, allocation: Allocation, plan: Plan) -> Plan:
     """The plan with what else there is, and with what it is worth at low rates.
 
@@ -272,7 +288,7 @@ def _explained(run: SolveRun, found: FoundFleet, market: Enumerated, allocation:
     shortens the wait.
     """
     is_valued = run.problem.options.robustness
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with _threads(run) as threads:
         if is_valued:
             valued = threads.submit(_robustness, run, found, market, allocation, plan)
         sought = alternatives(found.polytope, allocation, run.seconds_left, threads)
