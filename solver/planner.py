@@ -15,7 +15,7 @@ from sutler.solver.answer.describe import describe, in_unit, plan_of
 from sutler.solver.answer.routing import Routing, without_idle
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
-from sutler.solver.explanation.alternatives import Sought, alternatives, found_in_time, gpus_used
+from sutler.solver.explanation.alternatives import alternatives, gpus_used
 from sutler.solver.explanation.binding import binding
 from sutler.solver.explanation.conflicts import NOTHING_FOR_RENT, find_conflicts
 from sutler.solver.explanation.networks import network_bindings
@@ -296,7 +296,8 @@ def _explained(run: SolveRun, found: FoundFleet, market: Enumerated, allocation:
             at_8_bits = threads.submit(_precision, run, plan)
         if run.problem.search.disaggregation != "off":
             plan = _with_networks(run, found.searched, found.first.prices, plan)
-        plan = _with_alternatives(run, plan, sought, gpus_used(found.polytope, allocation))
+        known = [one.result() for one in sought]
+        plan = _with_alternatives(run, plan, known, gpus_used(found.polytope, allocation))
         if run.problem.resilience.survive:
             plan = _with_price_of_survival(run, plan)
         if not is_valued:
@@ -316,11 +317,11 @@ def _with_networks(run: SolveRun, polytope: Polytope, relaxation: Relaxation, pl
     return replace(plan, binding=(*plan.binding, *found))
 
 
-def _with_alternatives(run: SolveRun, plan: Plan, sought: Sought, gpus: Sequence[str]) -> Plan:
+def _with_alternatives(run: SolveRun, plan: Plan, known: Sequence[Alternative | None], gpus: Sequence[str]) -> Plan:
     """The plan with its alternatives, and a warning where not every GPU type got one."""
-    found = found_in_time(sought)
+    found = tuple(one for one in known if one is not None)
     run.mark("alternatives")
-    missing = gpus[len(found) :]
+    missing = [gpu for gpu in gpus if gpu not in {one.without for one in found}]
     if not missing:
         return replace(plan, alternatives=found)
     remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"

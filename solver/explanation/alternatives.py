@@ -4,9 +4,7 @@ Flow: planner.py, once the plan is known -> alternatives (here) -> Plan.alternat
 its fleet by quick_fleet, too.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import Executor, Future
-from itertools import takewhile
 
 import numpy as np
 
@@ -23,20 +21,12 @@ _SECONDS = 5.0  # chosen: of each, so that all of them fit into the default time
 _MOST_ALTERNATIVES = 6  # chosen: as many as fit, and as anybody compares
 
 
-Sought = Sequence["Future[Alternative | None]"]
-"""What is being sought, in threads; None: there was no time."""
-
-
-def alternatives(polytope: Polytope, allocation: Allocation, seconds_left: SecondsLeft, threads: Executor) -> Sought:
-    """Seeks the best plan without each rented GPU type in turn."""
+def alternatives(
+    polytope: Polytope, allocation: Allocation, seconds_left: SecondsLeft, threads: Executor
+) -> "list[Future[Alternative | None]]":
+    """Seeks the best plan without each rented GPU type in turn; None: there may be one, but no time to find it."""
     slugs = gpus_used(polytope, allocation)[:_MOST_ALTERNATIVES]
     return [threads.submit(_without, polytope, slug, seconds_left) for slug in slugs]
-
-
-def found_in_time(sought: Sought) -> tuple[Alternative, ...]:
-    """What was found, up to the first for which there was no time."""
-    known = takewhile(lambda one: one is not None, [each.result() for each in sought])
-    return tuple(one for one in known if one is not None)
 
 
 def gpus_used(polytope: Polytope, allocation: Allocation) -> list[str]:
@@ -55,7 +45,6 @@ def quick_fleet(polytope: Polytope, seconds_left: SecondsLeft) -> DescribedFleet
 
 
 def _without(polytope: Polytope, slug: str, seconds_left: SecondsLeft) -> Alternative | None:
-    """None: there may be one, but no time to find it."""
     if seconds_left() <= 0:
         return None
     room = at_most(_SECONDS, seconds_left)
