@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+
 from sutler.solver.answer.describe import describe, in_unit, plan_of
 from sutler.solver.answer.routing import Routing, without_idle
 from sutler.solver.checks import check
@@ -34,9 +36,10 @@ from sutler.solver.plan import (
     SolveReport,
     Status,
 )
+from sutler.solver.polytope.by_need import enumerated_by_need
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, LEAST_LAM, first_goal
-from sutler.solver.polytope.preparation import Enumerated, enumerated, scaled_to_one, widened
+from sutler.solver.polytope.preparation import Enumerated, scaled_to_one, widened
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem, Resilience
@@ -44,8 +47,9 @@ from sutler.solver.progress import Clock, Progress, at_most
 from sutler.solver.verify import verify
 from sutler.solver.version import VERSION
 
-# Shares of the time limit at which the first objective and the finish end, chosen so that both leave some seconds of
-# the default limit: the first for the finish, the finish for describing and verifying.
+# Shares of the time limit at which rating, the first objective and the finish end, chosen so that each leaves what
+# follows some seconds of the default limit: rating the search, that the finish, the finish describing and verifying.
+_RATING_TIME_SHARE = 0.35
 _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
 _SURVIVING_TIME_SHARE = 0.65  # of the first, where what surviving costs is to be found afterwards
@@ -66,7 +70,7 @@ def solve(
     """
     check(problem)
     run = SolveRun(problem, clock, on_progress or (lambda progress: None))
-    market = enumerated(problem)
+    market = enumerated_by_need(problem, run.rating_seconds_left)
     polytope = market.polytope(problem)
     run.candidates = len(polytope.candidates)
     run.mark("candidates")
@@ -106,14 +110,13 @@ def search(
 ) -> FoundFleet | Literal["infeasible", "unknown"]:
     """The polytope's best fleet by the objective and its finish, or why there is none.
 
-    `market`: what the finish may find more candidates in, good at low rates.
+    `market`: what the finish may find more candidates in, good at low rates, and what the proof has to cover.
     """
-    if not polytope.servable().all():
-        return "infeasible"
-    scaled = scaled_to_one(polytope)
+    floor = np.inf if market is None else market.floor
+    scaled = scaled_to_one(polytope) if polytope.servable().all() else None
     if scaled is None:
-        return "infeasible"
-    first = _first_phase(run, scaled)
+        return "infeasible" if np.isinf(floor) else "unknown"
+    first = _first_phase(run, scaled).at_least(floor / (scaled.scale_rps if first_goal(scaled).lam_weight else 1.0))
     carries_nothing = first.allocation is not None and first.allocation.lam < LEAST_LAM
     proven = first.proven or (carries_nothing and first.bound > -LEAST_LAM)
     if not proven:
@@ -205,6 +208,9 @@ class SolveRun:
         if self.problem.resilience.survive and options.alternatives:
             share = _SURVIVING_TIME_SHARE
         return self.seconds_left() - (1 - share) * options.time_limit_s
+
+    def rating_seconds_left(self) -> float:
+        return self.seconds_left() - (1 - _RATING_TIME_SHARE) * self.problem.options.time_limit_s
 
     def finish_seconds_left(self) -> float:
         return self.seconds_left() - (1 - _FINISH_TIME_SHARE) * self.problem.options.time_limit_s

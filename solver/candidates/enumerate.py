@@ -10,8 +10,10 @@ has a role, whole requests, prompts or answers alone, where power counts a cap o
 the model lists several precisions one of them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ from sutler.solver.throughput.mixes import most_columns
 
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
+_SHAPES_OF_PART = 3600  # chosen: shorter arrays leave the interpreter to others for too short a time
+_AT_ONCE = 2  # chosen: as many as explanations
 _DIGITS = 10  # chosen: bisections that lead to rates end well before, and no rate is known nearly as well
 _TENS = np.array([float(f"1e{exponent}") for exponent in range(40)])  # numpy's powers have last bits of their own
 
@@ -72,6 +76,12 @@ class Candidates(Pipelines):
         return self.tensor_parallel * self.data_parallel[:, None]
 
     @property
+    def shapes(self) -> Shapes:
+        """What was rated of each."""
+        size = np.where(self.one_piece, self.piece_size[:, 0], 0)
+        return Shapes(self.pool, self.tensor_parallel, self.one_piece, self.data_parallel, size)
+
+    @property
     def is_one_stage(self) -> BoolArray:
         """[C] whether it is no pipeline."""
         return np.asarray((self.pool >= 0).sum(axis=1) == 1)
@@ -108,25 +118,29 @@ class Pipeline:
     precision: Precision | None = None
 
 
-def enumerate_candidates(problem: Problem, supply: Supply, *, unlimited_networks: Collection[str] = ()) -> Candidates:
+def enumerate_candidates(
+    problem: Problem, supply: Supply, *, unlimited_networks: Collection[str] = (), is_hoped: bool = False
+) -> Candidates:
     """All candidates of all models that fit their memory and disk, before dominance. May be empty.
 
-    `unlimited_networks`: those that keys and values go over in no time.
+    `unlimited_networks`: those that keys and values go over in no time. `is_hoped`: of each layout one that is no
+    worse than any of its operating points, at the rates themselves, in a fraction of the time.
     """
     parts = [
-        _at_precision(problem, supply, index, one, role, cap, unlimited_networks)
+        part
         for index, model in enumerate(problem.models)
         for one in model.at_each_precision
         for role in roles_of(problem)
         for cap in power_cap_fractions(problem)
+        for part in _at_precision(problem, supply, index, one, role, cap, unlimited_networks, is_hoped)
     ]
-    return paired(joined([part for part in parts if len(part)], problem), supply)
+    return paired(_all_of(parts, problem), supply)
 
 
 def candidates_in_role(problem: Problem, supply: Supply, index: int, role: Role) -> Candidates:
     """Returns all candidates of one model, whether there is anything to hand over to or not."""
-    each = [_at_precision(problem, supply, index, one, role) for one in problem.models[index].at_each_precision]
-    return joined(each, problem)
+    precisions = problem.models[index].at_each_precision
+    return _all_of([part for one in precisions for part in _at_precision(problem, supply, index, one, role)], problem)
 
 
 def _at_precision(
@@ -137,14 +151,42 @@ def _at_precision(
     role: Role,
     cap: float = 1.0,
     unlimited_networks: Collection[str] = (),
-) -> Candidates:
-    """Returns the candidates of `model`, which is number `index` of the problem at one of its precisions."""
+    is_hoped: bool = False,
+) -> list[Callable[[], Candidates]]:
+    """Returns what makes the candidates of `model`, which is number `index` of the problem at one of its
+    precisions."""
     if cap < 1 and (problem.measured_only or model.spec is None):
-        return _no_candidates(problem)
+        return []
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
-    if not len(shapes.one_piece):
-        return _no_candidates(problem)
-    return _rated(problem, supply, index, model, shapes, role, cap, unlimited_networks=unlimited_networks)[0]
+
+    def of(rows: slice) -> Candidates:
+        some, networks = shapes.take(rows), unlimited_networks
+        return _rated(problem, supply, index, model, some, role, cap, unlimited_networks=networks, is_hoped=is_hoped)[
+            0
+        ]
+
+    starts = range(0, len(shapes.one_piece), _SHAPES_OF_PART)
+    return [partial(of, slice(start, start + _SHAPES_OF_PART)) for start in starts]
+
+
+def candidates_of_layouts(problem: Problem, supply: Supply, layouts: Candidates) -> Candidates:
+    """All operating points of these layouts, each of which is there once."""
+    owner = np.column_stack([layouts.model, layouts.precision, layouts.role, layouts.power_cap_fraction])
+
+    def of(one: FloatArray) -> Candidates:
+        shapes = layouts.take((owner == one).all(axis=1)).shapes
+        model, precision, role = one[:3].astype(int).tolist()
+        served = problem.models[model].at(PRECISIONS[precision])
+        return _rated(problem, supply, model, served, shapes, ROLES[role], float(one[3]))[0]
+
+    return _all_of([partial(of, one) for one in np.unique(owner, axis=0)], problem)
+
+
+def _all_of(parts: Sequence[Callable[[], Candidates]], problem: Problem) -> Candidates:
+    """In their order. NumPy leaves the interpreter to others while it computes, so that two at once are sooner."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        found = list(threads.map(lambda part: part(), parts))
+    return joined([part for part in found if len(part)], problem)
 
 
 def candidates_of_shapes(
@@ -290,6 +332,7 @@ def _rated(
     layers: IntArray | None = None,
     caps: IntArray | None = None,
     unlimited_networks: Collection[str] = (),
+    is_hoped: bool = False,
 ) -> tuple[Candidates, IntArray]:
     """Returns the operating points of the shapes of one model, number `index` of the problem at a precision, in a
     role; of given ones, at their caps, at least one each. And which shape each is of."""
@@ -297,7 +340,7 @@ def _rated(
     if layouts.kv_gb_per_s is not None and unlimited_networks:
         unlimited = np.array([pool.network in unlimited_networks for pool in supply.pools] + [True])
         layouts = replace(layouts, kv_gb_per_s=np.where(unlimited[shapes.pool], np.inf, layouts.kv_gb_per_s))
-    points = throughput.points(problem, model, layouts, caps=caps)
+    points = throughput.points(problem, model, layouts, caps=caps, is_hoped=is_hoped)
     if caps is None:
         points = points.take(np.flatnonzero((points.rps > 0).any(axis=1)))
     kept, columns = points.layout, most_columns(problem)

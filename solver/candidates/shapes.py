@@ -44,7 +44,7 @@ class Pipelines:
     one_piece: BoolArray
     data_parallel: IntArray
 
-    def take(self, rows: IntArray | BoolArray) -> Self:
+    def take(self, rows: IntArray | BoolArray | slice) -> Self:
         return type(self)(*(getattr(self, each.name)[rows] for each in fields(self)))
 
     @classmethod

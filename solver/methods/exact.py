@@ -52,6 +52,7 @@ _ONE_NETWORK_COLUMNS = 80  # between those of the first MILP and those for mixes
 _ONE_MILP = 400  # candidates, or survivors, that a single MILP may as well have all of, without steps before it
 _PART_OF_GAP = 0.5  # what the models of a search may each leave open
 _PART_NODES = 400  # of one model's tree, of which there are hundreds
+_FEW_REPLICAS = 12  # of one model, relaxed
 _NEEDED_ROUNDS = 3  # of lower rates and closer relaxations: each gains less than the one before
 
 
@@ -83,12 +84,12 @@ def minimise(
     if before is not None:
         relaxation = replace(relaxation, cuts=before.relaxation.cuts)
     search = Search(polytope, goal, relaxation, relative_gap, seconds_left, report, start, is_part=is_part)
-    by_tree = _is_by_tree(polytope)
-    if by_tree:
+    is_tried = fleets_by_tree.is_possible(polytope) if is_part else _is_by_tree(polytope)
+    if is_tried:
         fleets_by_tree.prove(search, node_limit)
-    elif node_limit is None and len(polytope.candidates) > _ONE_MILP and models_apart.is_possible(polytope):
+    elif node_limit is None and len(polytope.candidates) > _ONE_MILP and _is_apart(polytope, relaxation):
         models_apart.prove(search, partial(_one_of_several, relative_gap, seconds_left))
-    if is_part and by_tree:
+    if is_part and is_tried:
         return search.outcome()
     if search.is_open() and polytope.problem.keeps_reserve:
         fleets_by_milp.prove(search, node_limit)
@@ -211,6 +212,15 @@ def _is_by_tree(polytope: Polytope) -> bool:
     """Whether the tree is tried before any MILP."""
     is_apart = polytope.problem.keeps_reserve or not _has_mixes(polytope)
     return is_apart and fleets_by_tree.is_possible(polytope)
+
+
+def _is_apart(polytope: Polytope, relaxation: Relaxation) -> bool:
+    """Whether models are searched one by one. With fixed mixes a tree finds a fleet of few replicas soon, and it is
+    worth much more than the relaxation knows; of many it finds none, and it is not."""
+    if not models_apart.is_possible(polytope):
+        return False
+    replicas = np.bincount(polytope.candidates.model, weights=relaxation.load)
+    return not _has_mixes(polytope) or bool(replicas.max() <= _FEW_REPLICAS)
 
 
 def _with_routing(search: Search, node_limit: int | None) -> None:

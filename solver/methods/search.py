@@ -6,7 +6,7 @@ Everything is minimised; throughput is minimised as -lam.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,6 +47,12 @@ class SearchOutcome:
     proven: bool
     relaxation: Relaxation
     stated: Relaxation | None = None
+
+    def at_least(self, objective: float) -> "SearchOutcome":
+        """The same where other plans may cost as little as this."""
+        if objective >= self.bound:
+            return self
+        return replace(self, bound=objective, proven=False)
 
     @property
     def prices(self) -> Relaxation:

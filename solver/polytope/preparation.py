@@ -31,12 +31,14 @@ _FREE: Final = 1e-6  # $/h of a GPU that costs nothing, so that of free ones few
 @dataclass(frozen=True, slots=True)
 class Enumerated:
     """All candidates of a market. `kept`: rows that no others replace at the rates themselves; `unlisted`: pipelines
-    that were generated instead of listed."""
+    that were generated instead of listed; `floor`: the first objective, in its own unit, that every plan with any
+    other layout has at least (requests/s are negative)."""
 
     supply: Supply
     candidates: Candidates
     kept: IntArray
     unlisted: int = 0
+    floor: float = np.inf
 
     def polytope(self, problem: Problem) -> Polytope:
         """Over those that are kept, as far as market and budget allow them."""
@@ -51,11 +53,17 @@ class Enumerated:
 def enumerated(problem: Problem, *, unlimited_networks: Collection[str] = ()) -> Enumerated:
     """Every candidate of the problem's market that is listed or generated."""
     supply = build_supply(problem)
-    candidates = enumerate_candidates(problem, supply, unlimited_networks=unlimited_networks)
+    return with_generated(
+        problem, supply, enumerate_candidates(problem, supply, unlimited_networks=unlimited_networks)
+    )
+
+
+def with_generated(problem: Problem, supply: Supply, listed: Candidates, *, floor: float = np.inf) -> Enumerated:
+    """The listed candidates and those that are too many for that."""
     searches = deep_searches(problem, supply)
-    candidates = _with_generated(problem, supply, candidates, searches)
+    candidates = _with_generated(problem, supply, listed, searches)
     unlisted = sum(search.pipelines.count for search in searches)
-    return Enumerated(supply, candidates, undominated(candidates), unlisted)
+    return Enumerated(supply, candidates, undominated(candidates), unlisted, floor)
 
 
 def undominated_candidates(problem: Problem, supply: Supply) -> Candidates:

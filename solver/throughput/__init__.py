@@ -75,16 +75,24 @@ def stated_rates(
     return replace(found, **capped), measured.fits
 
 
-def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntArray | None = None) -> Points:
+def points(
+    problem: Problem,
+    model: ServedModel,
+    layouts: Layouts,
+    *,
+    caps: IntArray | None = None,
+    is_hoped: bool = False,
+) -> Points:
     """Operating points of `layouts`: what they are counted on for within all limits. With `caps` [num_layouts], at
-    those alone, and every layout has one at least, if only one that admits nothing."""
+    those alone, and every layout has one at least, if only one that admits nothing. `is_hoped`: instead of them one
+    of each layout that is no worse than any of them, at the rates themselves (hopes.py)."""
     most_load = max_load_fraction(problem, model)
     measured = measured_rates(problem, model, layouts)
     parts = [_measured_points(problem, model, layouts, measured)]
     if _estimated(problem, model):
         rest = np.flatnonzero(~measured.fits)
         roofline, some = roofline_of(problem, layouts), None if caps is None else caps[rest]
-        found = roofline.points(model, layouts.take(rest), caps=some, most_load=most_load)
+        found = roofline.points(model, layouts.take(rest), caps=some, most_load=most_load, is_hoped=is_hoped)
         parts.append(replace(found, layout=rest[found.layout]))
     joined = _joined_points(parts, len(layouts), is_complete=caps is not None)
     mixes = mixes_of(model)
@@ -93,7 +101,8 @@ def points(problem: Problem, model: ServedModel, layouts: Layouts, *, caps: IntA
     most = least_of(most, mixes)
     factor = least_of(_derating(problem, model, layouts)[joined.layout], mixes)
     low_rps = np.minimum(joined.low_rps, most) * factor
-    rps = low_rps if problem.objective.robust else np.minimum(joined.rps, most) * factor
+    is_low = problem.objective.robust and not is_hoped
+    rps = low_rps if is_low else np.minimum(joined.rps, most) * factor
     return replace(joined, rps=rps, low_rps=low_rps)
 
 

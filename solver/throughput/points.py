@@ -46,8 +46,8 @@ _LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point (chosen: tw
 _ALL_SUBSETS: Final = 3  # workloads of which every set is tried; chosen: the sets of more are many
 # Caps that are looked at are chosen: each costs the time of all layouts, and between two of them little is to gain.
 _ABOVE: Final = (1.0, 1.08, 1.2, 1.4, 1.8)  # times the largest that keeps tokens in time with all sequences running
-_MIXED_CAPS: Final = (256, 168, 112, 72, 44, 24, 12)
-_BETWEEN: Final = (1.24, 1 / 1.24)  # times the best of them
+_MIXED_CAPS: Final = (12, 24, 44, 72, 112, 168, 256)
+_BETWEEN: Final = (1 / 1.24, 1.24)  # times the best of them
 _BETTER: Final = 1 + 1e-9  # beyond rounding
 _AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough; chosen: far within the error bands
 
@@ -94,12 +94,12 @@ def operating_points(
 
 def unlimited_points(full_rps: FloatArray, batch: IntArray, columns: int, *, most_load: float) -> FoundPoints:
     """Where nothing takes too long: all sequences run, `batch` [num_layouts, W] of them, at `full_rps`
-    [num_layouts, W], and one point serves all that a layout can."""
+    [num_layouts, W], or with fixed mixes [num_layouts, V], and one point serves all that a layout can."""
     served = np.minimum(full_rps, full_rps * most_load)
     layout = np.flatnonzero((served > 0).any(axis=1))
     rps = np.zeros((len(layout), columns))
     rps[:, : served.shape[1]] = served[layout]
-    return FoundPoints(layout, np.where(served > 0, batch, 1).max(axis=1)[layout], rps)
+    return FoundPoints(layout, np.where(served[:, : batch.shape[1]] > 0, batch, 1).max(axis=1)[layout], rps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +201,10 @@ def _of_mix(
         asked.most_load,
     )
     if caps is not None:
-        best.look(caps[layout])
+        best.look(caps[layout, None])
     else:
-        for cap in _MIXED_CAPS:
-            best.look(np.full(len(layout), cap))
-        between = best.cap.copy()
-        for factor in _BETWEEN:
-            best.look(np.rint(between * factor).astype(np.int64))
+        best.look(np.tile(_MIXED_CAPS, (len(layout), 1)))
+        best.look(np.rint(best.cap[:, None] * _BETWEEN).astype(np.int64))
     served = np.flatnonzero(best.rps > 0)
     rps = np.where(np.arange(len(mixes)) == column, best.rps[served, None], 0.0)
     return FoundPoints(layout[served], best.cap[served], rps)
@@ -219,24 +216,25 @@ class _BestOfMix:
     def __init__(self, loaded: Loaded, mix: FloatArray, limits: list[LimitOfEach], most_load: float) -> None:
         self._loaded, self._mix, self._limits, self._most_load = loaded, mix[:, None], limits, most_load
         self._slots = loaded.most_slots
-        self._last = np.zeros(len(loaded), dtype=np.int64)
         self.rps, self.cap = np.zeros(len(loaded)), self._slots.copy()
 
     def look(self, caps: IntArray) -> None:
-        """Caps [num_layouts] that cannot carry more than the best, or were looked at just before, are passed by."""
-        cap = np.clip(caps, 1, self._slots)
-        rows = np.flatnonzero(cap != self._last)
-        self._last = cap
-        capped = self._loaded.take(rows).capped(cap[rows])
+        """Under each of the caps, ascending [num_layouts, n]. Those that cannot carry more than the best, or that
+        memory makes alike, are passed by."""
+        caps = np.clip(caps, 1, self._slots[:, None])
+        rows, column = np.nonzero(np.diff(caps, axis=1, prepend=0) > 0)
+        cap = caps[rows, column]
+        capped = self._loaded.take(rows).capped(cap)
         with np.errstate(divide="ignore"):
             full_rps = self._most_load / summed(self._mix / capped.full_rps)
         hopeful = np.flatnonzero(full_rps > self.rps[rows] * _BETTER)
         if not len(hopeful):
             return
-        rows = rows[hopeful]
+        rows, cap = rows[hopeful], cap[hopeful]
         rps = mix_ceilings(capped.take(hopeful), self._mix, self._limits, most_load=self._most_load)
-        better = rps > self.rps[rows] * _BETTER
-        self.rps[rows[better]], self.cap[rows[better]] = rps[better], cap[rows[better]]
+        order = np.argsort(rps, kind="stable")
+        better = order[rps[order] > self.rps[rows[order]] * _BETTER]
+        self.rps[rows[better]], self.cap[rows[better]] = rps[better], cap[better]
 
 
 class _Best:

@@ -20,6 +20,7 @@ from sutler.solver.throughput.ceilings import load_ceilings
 from sutler.solver.throughput.composer import Pairs, compose
 from sutler.solver.throughput.corrected import CorrectedStages
 from sutler.solver.throughput.evidence import RateEvidence
+from sutler.solver.throughput.hopes import most_rps
 from sutler.solver.throughput.latency import FirstToken, first_token
 from sutler.solver.throughput.loaded import loaded_of
 from sutler.solver.throughput.memory import MAX_SEQUENCES
@@ -32,7 +33,7 @@ from sutler.solver.throughput.stages import ModelStages, RooflineStages, stage_k
 
 # Chosen so that a block's arrays, of which points have more, stay in the processor's cache.
 PAIRS_PER_BLOCK: Final = 1 << 15
-POINT_PAIRS_PER_BLOCK: Final = 1 << 14
+POINT_PAIRS_PER_BLOCK: Final = 1 << 15
 # Whose factors an engine has; what runs any layout is taken for the reference one.
 FACTORS_OF: Final[Mapping[EngineName, str]] = {
     "vllm": "vllm",
@@ -125,18 +126,30 @@ class Roofline:
         batch = _batch(prepared, caps)
         return _rates(prepared, stages, batch, _full_rps(prepared, batch))
 
-    def points(self, model: ServedModel, layouts: Layouts, *, caps: IntArray | None, most_load: float) -> Points:
+    def points(
+        self,
+        model: ServedModel,
+        layouts: Layouts,
+        *,
+        caps: IntArray | None,
+        most_load: float,
+        is_hoped: bool = False,
+    ) -> Points:
         """Operating points of every layout, those of `caps` [num_layouts] alone where they are given; `most_load`: of
-        what a cap carries. Raises InvalidProblemError where the model's architecture is unknown."""
+        what a cap carries; `is_hoped`: instead of its points one that is no worse than any of them. Raises
+        InvalidProblemError where the model's architecture is unknown."""
         stages = self.planning_stages(model)
         prepared = prepare(model, layouts, stages, max_sequences=MAX_SEQUENCES)
         mixes, batch = mixes_of(model), _batch(prepared, caps)
         runs = prepared.fits[:, None] if caps is None else True
-        if not prepared.limits:
-            full_rps = _full_rps(prepared, batch * runs)
-            found = [unlimited_points(full_rps, batch, len(mixes), most_load=most_load)]
+        base_s = self.first_token(model).base_s
+        if is_hoped or not prepared.limits:
+            rps = _full_rps(prepared, batch * runs)
+            if is_hoped:
+                rps = most_rps(prepared, rps, mixes, base_s=base_s)
+            found = [unlimited_points(rps, batch, len(mixes), most_load=most_load)]
             return _points(prepared, stages, mixes, found)
-        offered, base_s, found = offered_shares(model), self.first_token(model).base_s, []
+        offered, found = offered_shares(model), []
         for rows in _layout_blocks(np.flatnonzero((batch * runs).any(axis=1)), batch.shape[1]):
             points = operating_points(
                 loaded_of(prepared, rows, base_s=base_s),

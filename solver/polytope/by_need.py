@@ -1,0 +1,92 @@
+"""Operating points of the layouts that a good plan may have, where looking for those of all takes too long.
+
+What a layout carries within its limits is known from its operating points, which take a millisecond; what it carries
+at most takes a hundredth of that (throughput/hopes.py). So the relaxation starts from such hopes. Layouts that it
+uses are rated, their points take the places of their hopes, and it is solved again, until it uses none that is not
+rated: then it is the relaxation over the points of all layouts. The others are rated from the most to the least
+promising, while there is time; the reduced cost of the next hope says what a plan with any that is left costs at
+least.
+
+Flow: planner.py -> enumerated_by_need (here) -> preparation.Enumerated.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.candidates.dominance import prune_dominated
+from sutler.solver.candidates.enumerate import Candidates, candidates_of_layouts, enumerate_candidates, joined, paired
+from sutler.solver.market.supply import Supply, build_supply
+from sutler.solver.polytope.objectives import first_goal
+from sutler.solver.polytope.preparation import Enumerated, scaled_to_one, with_generated
+from sutler.solver.polytope.relaxation import solve_relaxation
+from sutler.solver.polytope.rows import build_polytope
+from sutler.solver.problem import Problem
+from sutler.solver.progress import SecondsLeft
+
+_LAYOUTS_PER_SECOND: Final = 1500  # whose points are found, of nine workloads on two cores of 2025
+_OF_EACH_AND_ROUND: Final = 200  # of each model; chosen: fewer take as long, since short arrays do not pay
+_AT_ONCE: Final = 4000  # of those that the relaxation does not use; chosen: some seconds
+_USED: Final = 1e-9  # of the objective: reduced costs below are of what the relaxation uses
+
+
+def enumerated_by_need(problem: Problem, seconds_left: SecondsLeft) -> Enumerated:
+    """The candidates of the problem's market; where operating points take longer than there is time those of the
+    layouts that its relaxation uses, as far as time allows, and of others that are nearly as good.
+
+    Where plans keep a reserve, all of them: reduced costs are of a relaxation without.
+    """
+    supply = build_supply(problem)
+    is_limited = any(model.limits_of(workload) for model in problem.models for workload in model.workloads)
+    if is_limited and not problem.keeps_reserve:
+        hopes = enumerate_candidates(problem, supply, is_hoped=True)
+        if len(hopes) > _LAYOUTS_PER_SECOND * seconds_left():
+            known, floor = _rated(problem, supply, hopes, seconds_left)
+            return with_generated(problem, supply, known, floor=floor)
+    return with_generated(problem, supply, enumerate_candidates(problem, supply))
+
+
+def _rated(
+    problem: Problem, supply: Supply, hopes: Candidates, seconds_left: SecondsLeft
+) -> tuple[Candidates, float]:
+    """Operating points, and the least objective of plans with a layout whose points are not among them."""
+    hopes = hopes.take(build_polytope(problem, supply, hopes).use_upper >= 1)
+    known = kept = joined([], problem)
+    while True:
+        least, used = _least_objectives(problem, supply, kept, hopes)
+        wanted = _best_of_each_model(hopes, least, used)
+        if not len(wanted) or seconds_left() <= 0:
+            break
+        more = candidates_of_layouts(problem, supply, hopes.take(wanted))
+        known, kept = (joined([part for part in (some, more) if len(part)], problem) for some in (known, kept))
+        kept, hopes = prune_dominated(kept), hopes.take(np.setdiff1d(np.arange(len(hopes)), wanted))
+    parts, order = [known], np.argsort(least, kind="stable")
+    while len(order) and np.isfinite(least[order[0]]) and seconds_left() > 0:
+        parts.append(candidates_of_layouts(problem, supply, hopes.take(order[:_AT_ONCE])))
+        order = order[_AT_ONCE:]
+    known = joined([part for part in parts if len(part)], problem)
+    return paired(known, supply), float(least[order].min(initial=np.inf))
+
+
+def _least_objectives(
+    problem: Problem, supply: Supply, kept: Candidates, hopes: Candidates
+) -> tuple[FloatArray, IntArray]:
+    """The objective, in its own unit, that plans with each of the hopes have at least, inf where there are none; and
+    which of the hopes the relaxation uses."""
+    possible = joined([part for part in (kept, hopes) if len(part)], problem)
+    polytope = scaled_to_one(build_polytope(problem, supply, possible))
+    if polytope is None:
+        return np.full(len(hopes), np.inf), np.zeros(0, dtype=np.int64)
+    goal = first_goal(polytope)
+    relaxation = solve_relaxation(polytope, goal)
+    more = relaxation.reduced_cost_use[len(kept) :]
+    least = (relaxation.bound + more) * (polytope.scale_rps if goal.lam_weight else 1.0)
+    return least, np.flatnonzero((more <= _USED) & np.isfinite(least))
+
+
+def _best_of_each_model(hopes: Candidates, least: FloatArray, used: IntArray) -> IntArray:
+    """Those that are used, and others of their models."""
+    order = np.argsort(least, kind="stable")
+    best = [order[hopes.model[order] == model][:_OF_EACH_AND_ROUND] for model in np.unique(hopes.model[used])]
+    return np.concatenate([*best, np.zeros(0, dtype=np.int64)])
