@@ -49,7 +49,7 @@ from sutler.solver.version import VERSION
 
 # Shares of the time limit at which rating, the first objective and the finish end, chosen so that each leaves what
 # follows some seconds of the default limit: rating the search, that the finish, the finish describing and verifying.
-_RATING_TIME_SHARE = 0.35
+_RATING_TIME_SHARE = 0.4
 _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
 _SURVIVING_TIME_SHARE = 0.65  # of the first, where what surviving costs is to be found afterwards

@@ -49,6 +49,7 @@ _MANY_NETWORKS = 3  # of two networks a search among all columns finds what one 
 _NETWORKS_TRIED = 2  # each takes a MILP, and the second is for a first that misleads
 _ONE_NETWORK_COLUMNS = 80  # between those of the first MILP and those for mixes: prefill and decode need both
 
+_FEW_MODELS = 6  # of more a part at a time finds better fleets
 _ONE_MILP = 400  # candidates, or survivors, that a single MILP may as well have all of, without steps before it
 _PART_OF_GAP = 0.5  # what the models of a search may each leave open
 _PART_NODES = 400  # of one model's tree, of which there are hundreds
@@ -233,8 +234,11 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
     fleet_first, mixed = _routes_last(polytope, search.goal), _has_mixes(polytope)
     if not search.closed() and len(polytope.candidates) > _ONE_MILP and (mixed or not fleet_first):
         count = _MIXED_COLUMNS if mixed else INCUMBENT_COLUMNS
-        with_routing.improve(search, promising(polytope, relaxation, count), nodes)
-        if mixed:
+        are_many = len(polytope.problem.models) > _FEW_MODELS
+        with_routing.improve(search, promising(polytope, relaxation, count), QUICK_NODES if are_many else nodes)
+        if are_many:
+            with_routing.improve_by_models(search, nodes)
+        elif mixed:
             with_routing.improve_nearby(search, nodes)
     many = len(search.survivors()[0]) > _ONE_MILP
     if not search.closed() and (many or fleet_first) and not (mixed and with_routing.is_routed_sooner(search)):

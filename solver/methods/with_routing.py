@@ -1,12 +1,13 @@
 """MILPs over a fleet and its routing together (polytope/milp.py), by HiGHS: what rentals need, and small problems.
 
-Flow: exact.py -> improve, improve_nearby, improve_beside, prove (here) -> a better plan, or a bound, in the Search.
+Flow: exact.py -> improve, improve_nearby, improve_by_models, improve_beside, prove (here) -> a better plan, or a
+bound, in the Search.
 """
 
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, IntArray
-from sutler.solver.methods.search import LEAST_RELAXED, Search, promising, smallest
+from sutler.solver.methods.search import LEAST_RELAXED, QUICK_GAP, Search, nearby_classes, promising, smallest
 from sutler.solver.polytope.linear import MilpSolution, solve_milp
 from sutler.solver.polytope.milp import Milp, build_milp, with_goal_at_most
 from sutler.solver.polytope.relaxation import most_lam
@@ -15,6 +16,9 @@ from sutler.solver.polytope.rows import piece_groups
 RENTAL_HEURISTIC_EFFORT = 0.2  # HiGHS's own is 0.05; with rentals and routing in the MILP good plans are found late
 _POINTS_NEARBY = 8  # of every kind of machines in use: operating points of one layout lie close together
 _NEARBY_TIME_SHARE = 0.3  # of what is left, so that three searches that help leave a third for the proof
+_MODELS_AT_ONCE = 4
+_COLUMNS_OF_MODELS, _CLASSES_OF_MODELS = 300, 24  # with all classes of machines a search takes four times as long
+_IDLE_SEARCHES = 12
 _ROUTED_COLUMNS = 400  # as many as a single MILP takes
 _ROUTED_GAP = 0.02  # with more still open the routing is worth its columns
 _ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
@@ -65,6 +69,28 @@ def improve_nearby(search: Search, node_limit: int) -> None:
         improve(search, few, node_limit, _ROUTED_TIME_SHARE)
 
 
+def improve_by_models(search: Search, node_limit: int) -> None:
+    """Search for better fleets of a few models at a time, on machines that are rented or nearly, while the others
+    keep their replicas, until many such searches in a row find none (large neighbourhoods: Shaw, CP 1998)."""
+    polytope, model = search.polytope, search.polytope.candidates.model
+    near, draw, idle = promising(polytope, search.relaxation, _COLUMNS_OF_MODELS), np.random.default_rng(0), 0
+    while search.incumbent is not None and idle < _IDLE_SEARCHES and search.is_open():
+        some = draw.choice(np.unique(model), _MODELS_AT_ONCE, replace=False)
+        fleet, value = search.incumbent, search.value
+        classes = nearby_classes(fleet.rented, (search.relaxation,), _CLASSES_OF_MODELS)
+        milp = build_milp(
+            polytope,
+            search.goal,
+            np.union1d(near[np.isin(model[near], some)], fleet.candidate),
+            rent_upper=np.where(classes, polytope.rent_upper, 0.0),
+            most_lam=most_lam(search.goal, search.relaxation),
+        )
+        kept = ~np.isin(model[fleet.candidate], some)
+        _solve(search, milp.with_at_least(fleet.candidate[kept], fleet.replicas[kept]), node_limit, gap=QUICK_GAP)
+        search.report("models", search.value, max(search.bound, search.relaxation.bound))
+        idle = idle + 1 if search.value == value else 0
+
+
 def is_routed_sooner(search: Search) -> bool:
     """Whether a MILP over fleets with their routing is the better bargain: much is open, few columns are left."""
     chosen, _, _ = search.survivors()
@@ -89,11 +115,13 @@ def prove(search: Search, node_limit: int | None) -> None:
     search.report("proof", search.value, max(search.bound, search.relaxation.bound))
 
 
-def _solve(search: Search, milp: Milp, node_limit: int | None, time_share: float = 1.0) -> MilpSolution:
-    """Run a MILP with routing; a better solution becomes the incumbent."""
+def _solve(
+    search: Search, milp: Milp, node_limit: int | None, time_share: float = 1.0, gap: float | None = None
+) -> MilpSolution:
+    """Run a MILP with routing to the search's gap or another; a better solution becomes the incumbent."""
     solution = solve_milp(
         milp.program,
-        relative_gap=search.relative_gap,
+        relative_gap=search.relative_gap if gap is None else gap,
         time_limit_s=search.seconds_left() * time_share,
         node_limit=node_limit,
         heuristic_effort=RENTAL_HEURISTIC_EFFORT,

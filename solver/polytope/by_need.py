@@ -28,6 +28,7 @@ from sutler.solver.progress import SecondsLeft
 _LAYOUTS_PER_SECOND: Final = 1500  # whose points are found, of nine workloads on two cores of 2025
 _OF_EACH_AND_ROUND: Final = 200  # of each model; chosen: fewer take as long, since short arrays do not pay
 _AT_ONCE: Final = 4000  # of those that the relaxation does not use; chosen: some seconds
+_TIME_SHARE_OF_OTHERS: Final = 0.6  # of all: the search for a plan has more use of the rest than its bound has
 _USED: Final = 1e-9  # of the objective: reduced costs below are of what the relaxation uses
 
 
@@ -51,6 +52,7 @@ def _rated(
     problem: Problem, supply: Supply, hopes: Candidates, seconds_left: SecondsLeft
 ) -> tuple[Candidates, float]:
     """Operating points, and the least objective of plans with a layout whose points are not among them."""
+    kept_s = (1 - _TIME_SHARE_OF_OTHERS) * seconds_left()
     hopes = hopes.take(build_polytope(problem, supply, hopes).use_upper >= 1)
     known = kept = joined([], problem)
     while True:
@@ -62,7 +64,7 @@ def _rated(
         known, kept = (joined([part for part in (some, more) if len(part)], problem) for some in (known, kept))
         kept, hopes = prune_dominated(kept), hopes.take(np.setdiff1d(np.arange(len(hopes)), wanted))
     parts, order = [known], np.argsort(least, kind="stable")
-    while len(order) and np.isfinite(least[order[0]]) and seconds_left() > 0:
+    while len(order) and np.isfinite(least[order[0]]) and seconds_left() > kept_s:
         parts.append(candidates_of_layouts(problem, supply, hopes.take(order[:_AT_ONCE])))
         order = order[_AT_ONCE:]
     known = joined([part for part in parts if len(part)], problem)

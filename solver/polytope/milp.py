@@ -67,6 +67,12 @@ class Milp:
         columns: IntArray = 1 + len(self.curve_of) + len(self.pair_candidate) + np.arange(len(self.chosen))
         return columns
 
+    def with_at_least(self, candidate: IntArray, replicas: IntArray) -> "Milp":
+        """With so many replicas of some of the chosen candidates at least."""
+        lower = self.program.lower.copy()
+        lower[self.replica_columns()[np.searchsorted(self.chosen, candidate)]] = replicas
+        return replace(self, program=replace(self.program, lower=lower))
+
     def extended(
         self,
         widths: Sequence[int],
