@@ -191,6 +191,11 @@ class ServedModel:
         """The model with another workload in place of number `index`."""
         return replace(self, workloads=(*self.workloads[:index], workload, *self.workloads[index + 1 :]))
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether any of its requests has latency limits."""
+        return any(self.limits_of(workload) for workload in self.workloads)
+
     def limits_of(self, workload: Workload) -> tuple[LatencyLimit, ...]:
         """What its requests must keep."""
         return self.slo if workload.slo is None else workload.slo

@@ -159,14 +159,15 @@ def _at_precision(
         return []
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
 
-    def of(rows: slice) -> Candidates:
-        some, networks = shapes.take(rows), unlimited_networks
-        return _rated(problem, supply, index, model, some, role, cap, unlimited_networks=networks, is_hoped=is_hoped)[
-            0
-        ]
+    networks, count = unlimited_networks, len(shapes.one_piece)
+    size = _SHAPES_OF_PART if model.is_limited and not is_hoped else max(count, 1)
 
-    starts = range(0, len(shapes.one_piece), _SHAPES_OF_PART)
-    return [partial(of, slice(start, start + _SHAPES_OF_PART)) for start in starts]
+    def of(start: int) -> Candidates:
+        some = shapes.take(slice(start, start + size))
+        found = _rated(problem, supply, index, model, some, role, cap, unlimited_networks=networks, is_hoped=is_hoped)
+        return found[0]
+
+    return [partial(of, start) for start in range(0, count, size)]
 
 
 def candidates_of_layouts(problem: Problem, supply: Supply, layouts: Candidates) -> Candidates:
@@ -183,8 +184,9 @@ def candidates_of_layouts(problem: Problem, supply: Supply, layouts: Candidates)
 
 
 def _all_of(parts: Sequence[Callable[[], Candidates]], problem: Problem) -> Candidates:
-    """In their order. NumPy leaves the interpreter to others while it computes, so that two at once are sooner."""
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    """In their order. Operating points take long, and NumPy leaves the interpreter to others while it computes them:
+    two parts at once are sooner."""
+    with ThreadPoolExecutor(_AT_ONCE if any(model.is_limited for model in problem.models) else 1) as threads:
         found = list(threads.map(lambda part: part(), parts))
     return joined([part for part in found if len(part)], problem)
 

@@ -234,7 +234,7 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
     fleet_first, mixed = _routes_last(polytope, search.goal), _has_mixes(polytope)
     if not search.closed() and len(polytope.candidates) > _ONE_MILP and (mixed or not fleet_first):
         count = _MIXED_COLUMNS if mixed else INCUMBENT_COLUMNS
-        are_many = len(polytope.problem.models) > _FEW_MODELS
+        are_many = node_limit is None and len(polytope.problem.models) > _FEW_MODELS
         with_routing.improve(search, promising(polytope, relaxation, count), QUICK_NODES if are_many else nodes)
         if are_many:
             with_routing.improve_by_models(search, nodes)

@@ -39,8 +39,7 @@ def enumerated_by_need(problem: Problem, seconds_left: SecondsLeft) -> Enumerate
     Where plans keep a reserve, all of them: reduced costs are of a relaxation without.
     """
     supply = build_supply(problem)
-    is_limited = any(model.limits_of(workload) for model in problem.models for workload in model.workloads)
-    if is_limited and not problem.keeps_reserve:
+    if any(model.is_limited for model in problem.models) and not problem.keeps_reserve:
         hopes = enumerate_candidates(problem, supply, is_hoped=True)
         if len(hopes) > _LAYOUTS_PER_SECOND * seconds_left():
             known, floor = _rated(problem, supply, hopes, seconds_left)

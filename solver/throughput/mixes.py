@@ -24,7 +24,7 @@ def mixes_of(model: ServedModel) -> FloatArray:
     alone = np.eye(len(model.workloads))
     demand = np.array([workload.demand for workload in model.workloads])
     members = np.flatnonzero(demand > 0)
-    if len(members) < 2 or not any(model.limits_of(workload) for workload in model.workloads):
+    if len(members) < 2 or not model.is_limited:
         return alone
     tokens = np.array([workload.input_tokens for workload in model.workloads])
     mixed = np.zeros((0, len(demand)))
