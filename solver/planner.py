@@ -6,7 +6,7 @@ it -> routing -> packing -> verify -> explanation, and beside it robustness.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -44,6 +44,7 @@ from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Problem, Resilience
 from sutler.solver.progress import Clock, Progress, at_most
+from sutler.solver.threads import TwoAtOnce
 from sutler.solver.verify import verify
 from sutler.solver.version import VERSION
 
@@ -54,7 +55,6 @@ _FIRST_PHASE_TIME_SHARE = 0.85
 _FINISH_TIME_SHARE = 0.94
 _SURVIVING_TIME_SHARE = 0.65  # of the first, where what surviving costs is to be found afterwards
 
-_AT_ONCE = 2  # explanations, chosen: a service makes other plans meanwhile
 _PRECISION_SECONDS = 3.0  # at most, for what another precision would bring; chosen: a tenth of the default limit
 
 
@@ -84,7 +84,7 @@ def solve(
     polytope, first = found.polytope, found.first
     used, routing, optimum_value = _given_up(run, found)
     plan = stated(run, polytope, used, routing, bound=in_unit(polytope, first.bound), optimum_value=optimum_value)
-    plan = _with_unlisted(market, replace(plan, binding=binding(found.searched, first.prices)))
+    plan = _with_what_is_left_out(market, replace(plan, binding=binding(found.searched, first.prices)))
     if problem.options.alternatives:
         plan = _explained(run, found, market, used, plan)
     return replace(plan, solver=run.report())
@@ -263,22 +263,28 @@ def _first_phase(run: SolveRun, polytope: Polytope) -> SearchOutcome:
     return outcome
 
 
-def _with_unlisted(market: Enumerated, plan: Plan) -> Plan:
-    """The plan with a warning where its proof is not of all pipelines."""
-    if not market.unlisted:
-        return plan
-    warning = (
-        f"{market.unlisted} deep pipelines are too many to be listed: those that are the best at the prices of the "
-        "market and of the relaxation were considered, and the proof covers no others (fewer "
-        "search.max_pipeline_stages lists all)"
-    )
-    return replace(plan, warnings=(*plan.warnings, warning))
+def _with_what_is_left_out(market: Enumerated, plan: Plan) -> Plan:
+    """The plan with a warning where its proof is not of all pipelines, or the wider for those that were not rated."""
+    warnings = []
+    if market.unlisted:
+        warnings.append(
+            f"{market.unlisted} deep pipelines are too many to be listed: those that are the best at the prices of "
+            "the market and of the relaxation were considered, and the proof covers no others (fewer "
+            "search.max_pipeline_stages lists all)"
+        )
+    if market.unrated and plan.status != "optimal":
+        warnings.append(
+            f"{market.unrated} layouts that seemed less good were not rated within their latency limits for want of "
+            "time: they are not in the plan, and the bound counts what they could carry at most (a higher "
+            "solver.time_limit_s rates more)"
+        )
+    return replace(plan, warnings=(*plan.warnings, *warnings))
 
 
 @contextmanager
 def _threads(run: SolveRun) -> Iterator[Executor]:
     """Where explanations run; when one fails, or Ctrl-C comes, the others have no time left."""
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with TwoAtOnce() as threads:
         try:
             yield threads
         except BaseException:

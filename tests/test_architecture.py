@@ -23,7 +23,7 @@ PACKAGES = ("solver", "adapters", "service", "migrations")
 # From the ground up: a room imports only from floors below its own.
 FLOORS = {
     "solver": (
-        ("arrays", "errors", "progress", "units", "version"),
+        ("arrays", "errors", "progress", "threads", "units", "version"),
         ("catalog", "outlook"),
         ("calibration",),
         ("problem",),

@@ -11,7 +11,6 @@ the model lists several precisions one of them.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ from sutler.solver.catalog.power_caps import capped
 from sutler.solver.market.pools import MOST_GPUS_OF_PIECE, Pool, checkpoint_disk_gb
 from sutler.solver.market.supply import Supply
 from sutler.solver.problem import Problem, Role, ServedModel
+from sutler.solver.threads import TwoAtOnce
 from sutler.solver.throughput.base import Layouts
 from sutler.solver.throughput.memory import MAX_SEQUENCES
 from sutler.solver.throughput.mixes import most_columns
@@ -33,7 +33,6 @@ from sutler.solver.throughput.mixes import most_columns
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
 _SHAPES_OF_PART = 3600  # chosen: shorter arrays leave the interpreter to others for too short a time
-_AT_ONCE = 2  # chosen: as many as explanations
 _DIGITS = 10  # chosen: bisections that lead to rates end well before, and no rate is known nearly as well
 _TENS = np.array([float(f"1e{exponent}") for exponent in range(40)])  # numpy's powers have last bits of their own
 
@@ -184,10 +183,12 @@ def candidates_of_layouts(problem: Problem, supply: Supply, layouts: Candidates)
 
 
 def _all_of(parts: Sequence[Callable[[], Candidates]], problem: Problem) -> Candidates:
-    """In their order. Operating points take long, and NumPy leaves the interpreter to others while it computes them:
-    two parts at once are sooner."""
-    with ThreadPoolExecutor(_AT_ONCE if any(model.is_limited for model in problem.models) else 1) as threads:
-        found = list(threads.map(lambda part: part(), parts))
+    """In their order; operating points, which take long, of two parts at once."""
+    if len(parts) > 1 and any(model.is_limited for model in problem.models):
+        with TwoAtOnce() as threads:
+            found = list(threads.map(lambda part: part(), parts))
+    else:
+        found = [part() for part in parts]
     return joined([part for part in found if len(part)], problem)
 
 

@@ -10,6 +10,7 @@ least.
 Flow: planner.py -> enumerated_by_need (here) -> preparation.Enumerated.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -42,15 +43,17 @@ def enumerated_by_need(problem: Problem, seconds_left: SecondsLeft) -> Enumerate
     if any(model.is_limited for model in problem.models) and not problem.keeps_reserve:
         hopes = enumerate_candidates(problem, supply, is_hoped=True)
         if len(hopes) > _LAYOUTS_PER_SECOND * seconds_left():
-            known, floor = _rated(problem, supply, hopes, seconds_left)
-            return with_generated(problem, supply, known, floor=floor)
+            known, least = _rated(problem, supply, hopes, seconds_left)
+            every = with_generated(problem, supply, known)
+            return replace(every, unrated=int(np.isfinite(least).sum()), floor=float(least.min(initial=np.inf)))
     return with_generated(problem, supply, enumerate_candidates(problem, supply))
 
 
 def _rated(
     problem: Problem, supply: Supply, hopes: Candidates, seconds_left: SecondsLeft
-) -> tuple[Candidates, float]:
-    """Operating points, and the least objective of plans with a layout whose points are not among them."""
+) -> tuple[Candidates, FloatArray]:
+    """Operating points, and the least objectives of plans with each of the layouts whose points are not among
+    them."""
     kept_s = (1 - _TIME_SHARE_OF_OTHERS) * seconds_left()
     hopes = hopes.take(build_polytope(problem, supply, hopes).use_upper >= 1)
     known = kept = joined([], problem)
@@ -67,7 +70,7 @@ def _rated(
         parts.append(candidates_of_layouts(problem, supply, hopes.take(order[:_AT_ONCE])))
         order = order[_AT_ONCE:]
     known = joined([part for part in parts if len(part)], problem)
-    return paired(known, supply), float(least[order].min(initial=np.inf))
+    return paired(known, supply), least[order]
 
 
 def _least_objectives(

@@ -31,13 +31,14 @@ _FREE: Final = 1e-6  # $/h of a GPU that costs nothing, so that of free ones few
 @dataclass(frozen=True, slots=True)
 class Enumerated:
     """All candidates of a market. `kept`: rows that no others replace at the rates themselves; `unlisted`: pipelines
-    that were generated instead of listed; `floor`: the first objective, in its own unit, that every plan with any
-    other layout has at least (requests/s are negative)."""
+    that were generated instead of listed; `unrated`: layouts that were listed, but not rated; `floor`: the first
+    objective, in its own unit, that every plan with one of those has at least (requests/s are negative)."""
 
     supply: Supply
     candidates: Candidates
     kept: IntArray
     unlisted: int = 0
+    unrated: int = 0
     floor: float = np.inf
 
     def polytope(self, problem: Problem) -> Polytope:
@@ -58,12 +59,12 @@ def enumerated(problem: Problem, *, unlimited_networks: Collection[str] = ()) ->
     )
 
 
-def with_generated(problem: Problem, supply: Supply, listed: Candidates, *, floor: float = np.inf) -> Enumerated:
+def with_generated(problem: Problem, supply: Supply, listed: Candidates) -> Enumerated:
     """The listed candidates and those that are too many for that."""
     searches = deep_searches(problem, supply)
     candidates = _with_generated(problem, supply, listed, searches)
     unlisted = sum(search.pipelines.count for search in searches)
-    return Enumerated(supply, candidates, undominated(candidates), unlisted, floor)
+    return Enumerated(supply, candidates, undominated(candidates), unlisted)
 
 
 def undominated_candidates(problem: Problem, supply: Supply) -> Candidates:

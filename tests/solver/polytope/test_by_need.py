@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.candidates.enumerate import Candidates, enumerate_candidates
-from sutler.solver.market.supply import build_supply
+from sutler.solver.candidates.enumerate import Candidates, candidates_of_layouts, enumerate_candidates
+from sutler.solver.market.supply import Supply, build_supply
 from sutler.solver.plan import Plan
 from sutler.solver.planner import SolveRun, solve
 from sutler.solver.polytope import by_need
@@ -88,6 +88,19 @@ def in_the_end(monkeypatch: pytest.MonkeyPatch) -> SecondsLeft:
     return lambda: left[0]
 
 
+def after_a_round(monkeypatch: pytest.MonkeyPatch) -> SecondsLeft:
+    """Time that is over as soon as a few layouts are rated."""
+    left, rated = [1.0], candidates_of_layouts
+
+    def once(problem: Problem, supply: Supply, layouts: Candidates) -> Candidates:
+        left[0] = 0.0
+        return rated(problem, supply, layouts)
+
+    few_at_once(monkeypatch)
+    monkeypatch.setattr(by_need, "candidates_of_layouts", once)
+    return lambda: left[0]
+
+
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few layouts there are, they are rated by need."""
     monkeypatch.setattr(by_need, "_OF_EACH_AND_ROUND", 3)
@@ -118,9 +131,8 @@ def test_bounds_hold_whatever_was_not_rated(monkeypatch: pytest.MonkeyPatch, see
     """A few layouts of each model are, which is enough for most plans and for no proof."""
     problem = limited(seed)
     every = solve(problem)
-    calls = iter([1.0, 1.0])
     with monkeypatch.context() as patched:
-        some = planned(patched, problem, lambda: next(calls, 0.0))
+        some = planned(patched, problem, after_a_round(patched))
     if every.value is None:
         assert some.value is None
         return
@@ -141,6 +153,15 @@ def test_plans_over_what_the_relaxation_uses_are_good(monkeypatch: pytest.Monkey
     assert (some.status == "infeasible") == (every.status == "infeasible")
     if every.value is not None and some.value is not None:
         assert some.value == pytest.approx(every.value, rel=0.1)
+
+
+def test_plans_say_what_was_not_rated(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = limited(11)
+    with monkeypatch.context() as patched:
+        some = planned(patched, problem, after_a_round(patched))
+    assert some.status == "feasible"
+    assert any("were not rated" in warning for warning in some.warnings)
+    assert not any("were not rated" in warning for warning in solve(problem).warnings)
 
 
 def test_no_time_at_all_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
