@@ -157,7 +157,6 @@ def _at_precision(
     if cap < 1 and (problem.measured_only or model.spec is None):
         return []
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
-
     networks, count = unlimited_networks, len(shapes.one_piece)
     size = _SHAPES_OF_PART if model.is_limited and not is_hoped else max(count, 1)
 

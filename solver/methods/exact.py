@@ -49,7 +49,6 @@ _MANY_NETWORKS = 3  # of two networks a search among all columns finds what one 
 _NETWORKS_TRIED = 2  # each takes a MILP, and the second is for a first that misleads
 _ONE_NETWORK_COLUMNS = 80  # between those of the first MILP and those for mixes: prefill and decode need both
 
-_FEW_MODELS = 6  # of more a part at a time finds better fleets
 _ONE_MILP = 400  # candidates, or survivors, that a single MILP may as well have all of, without steps before it
 _PART_OF_GAP = 0.5  # what the models of a search may each leave open
 _PART_NODES = 400  # of one model's tree, of which there are hundreds
@@ -216,8 +215,8 @@ def _is_by_tree(polytope: Polytope) -> bool:
 
 
 def _is_apart(polytope: Polytope, relaxation: Relaxation) -> bool:
-    """Whether models are searched one by one. With fixed mixes a tree finds a fleet of few replicas soon, and it is
-    worth much more than the relaxation knows; of many it finds none, and it is not."""
+    """Whether models are searched one by one. With fixed mixes a tree soon finds a model's fleet of few replicas,
+    which costs much more than the relaxation knows; of many it finds none, and the relaxation is near."""
     if not models_apart.is_possible(polytope):
         return False
     replicas = np.bincount(polytope.candidates.model, weights=relaxation.load)
@@ -234,7 +233,7 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
     fleet_first, mixed = _routes_last(polytope, search.goal), _has_mixes(polytope)
     if not search.closed() and len(polytope.candidates) > _ONE_MILP and (mixed or not fleet_first):
         count = _MIXED_COLUMNS if mixed else INCUMBENT_COLUMNS
-        are_many = node_limit is None and len(polytope.problem.models) > _FEW_MODELS
+        are_many = node_limit is None and len(polytope.problem.models) >= models_apart.LEAST_MODELS
         with_routing.improve(search, promising(polytope, relaxation, count), QUICK_NODES if are_many else nodes)
         if are_many:
             with_routing.improve_by_models(search, nodes)

@@ -33,7 +33,7 @@ SolveOne = Callable[[Polytope, Goal, Allocation | None, SearchOutcome | None], S
 """Minimise a goal of one model: from a plan that is known, and an outcome at the same load and other prices."""
 
 # What steers the search, chosen: bounds and plans hold with any of it.
-_LEAST_MODELS: Final = 7  # measured: of up to six a search over all of them finds as much, sooner
+LEAST_MODELS: Final = 7  # measured: of up to six a search over all of them finds as much, sooner
 _WORTH: Final = 0.004  # relative: where whole replicas cost so little more than the relaxed, MILPs find more
 _LOADS: Final = 8  # that are tried
 _FIRST_LOAD: Final = 0.98  # of what is not known to be out of reach: where plans begin to exist
@@ -63,7 +63,7 @@ def is_possible(polytope: Polytope) -> bool:
     is_bounded = not polytope.problem.objective.maximises_rate or np.isfinite(polytope.limit[_budget(polytope)])
     meet_elsewhere = bool(polytope.shares) or polytope.problem.keeps_reserve
     return (
-        len(polytope.cost_rent) > 0 and is_bounded and not meet_elsewhere and len(_models(polytope)) >= _LEAST_MODELS
+        len(polytope.cost_rent) > 0 and is_bounded and not meet_elsewhere and len(_models(polytope)) >= LEAST_MODELS
     )
 
 

@@ -73,9 +73,10 @@ def improve_by_models(search: Search, node_limit: int) -> None:
     """Search for better fleets of a few models at a time, on machines that are rented or nearly, while the others
     keep their replicas, until many such searches in a row find none (large neighbourhoods: Shaw, CP 1998)."""
     polytope, model = search.polytope, search.polytope.candidates.model
+    models = np.unique(model)
     near, draw, idle = promising(polytope, search.relaxation, _COLUMNS_OF_MODELS), np.random.default_rng(0), 0
     while search.incumbent is not None and idle < _IDLE_SEARCHES and search.is_open():
-        some = draw.choice(np.unique(model), _MODELS_AT_ONCE, replace=False)
+        some = draw.choice(models, min(_MODELS_AT_ONCE, len(models) - 1), replace=False)
         fleet, value = search.incumbent, search.value
         classes = nearby_classes(fleet.rented, (search.relaxation,), _CLASSES_OF_MODELS)
         milp = build_milp(

@@ -43,17 +43,19 @@ def enumerated_by_need(problem: Problem, seconds_left: SecondsLeft) -> Enumerate
     if any(model.is_limited for model in problem.models) and not problem.keeps_reserve:
         hopes = enumerate_candidates(problem, supply, is_hoped=True)
         if len(hopes) > _LAYOUTS_PER_SECOND * seconds_left():
-            known, least = _rated(problem, supply, hopes, seconds_left)
+            known, hopes, least = _rated(problem, supply, hopes, seconds_left)
             every = with_generated(problem, supply, known)
+            if every.unlisted:  # plans may combine what is not rated with what was generated since
+                least, _ = _least_objectives(problem, supply, every.candidates.take(every.kept), hopes)
             return replace(every, unrated=int(np.isfinite(least).sum()), floor=float(least.min(initial=np.inf)))
     return with_generated(problem, supply, enumerate_candidates(problem, supply))
 
 
 def _rated(
     problem: Problem, supply: Supply, hopes: Candidates, seconds_left: SecondsLeft
-) -> tuple[Candidates, FloatArray]:
-    """Operating points, and the least objectives of plans with each of the layouts whose points are not among
-    them."""
+) -> tuple[Candidates, Candidates, FloatArray]:
+    """Operating points, the hopes of layouts that have none among them, and the least objectives of plans with each
+    of those."""
     kept_s = (1 - _TIME_SHARE_OF_OTHERS) * seconds_left()
     hopes = hopes.take(build_polytope(problem, supply, hopes).use_upper >= 1)
     known = kept = joined([], problem)
@@ -70,7 +72,7 @@ def _rated(
         parts.append(candidates_of_layouts(problem, supply, hopes.take(order[:_AT_ONCE])))
         order = order[_AT_ONCE:]
     known = joined([part for part in parts if len(part)], problem)
-    return paired(known, supply), least[order]
+    return paired(known, supply), hopes.take(order), least[order]
 
 
 def _least_objectives(

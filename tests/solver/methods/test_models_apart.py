@@ -60,7 +60,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
 
     monkeypatch.setattr(exact, "_ONE_MILP", 0)
     monkeypatch.setattr(models_apart, "_WORTH", -np.inf)
-    monkeypatch.setattr(models_apart, "_LEAST_MODELS", 2)
+    monkeypatch.setattr(models_apart, "LEAST_MODELS", 2)
     monkeypatch.setattr(models_apart, "prove", noted)
     return left
 
