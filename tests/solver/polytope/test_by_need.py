@@ -8,7 +8,7 @@ import pytest
 
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.candidates import shapes
-from sutler.solver.candidates.enumerate import Candidates, candidates_of_layouts, enumerate_candidates, joined
+from sutler.solver.candidates.enumerate import Candidates, candidates_of_layouts, enumerate_candidates
 from sutler.solver.market.supply import Supply, build_supply
 from sutler.solver.plan import Plan
 from sutler.solver.planner import SolveRun, solve
@@ -165,23 +165,18 @@ def test_plans_say_what_was_not_rated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("were not rated" in warning for warning in solve(problem).warnings)
 
 
-@for_each("seed", range(6), quick=1)
-def test_what_is_generated_counts_beside_what_is_not_rated(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """A plan may combine both, so that it may cost less than without what is generated."""
-    problem = limited((1, 2, 4, 7, 8, 11)[seed])
+def test_what_is_generated_counts_beside_what_is_not_rated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan may combine both, and carry more than one without what is generated."""
+    problem = limited(4)
     monkeypatch.setattr(shapes, "MOST_LISTED", 0)
     with monkeypatch.context() as patched:
         some = enumerated_by_need(problem, after_a_round(patched))
     with monkeypatch.context() as patched:
         patched.setattr(preparation, "deep_searches", lambda problem, supply: [])
         alone = enumerated_by_need(problem, after_a_round(patched))
-    assert some.floor <= alone.floor + 1e-6 * abs(alone.floor) or np.isinf(alone.floor)
-    if some.unlisted and some.unrated:
-        every = some.candidates, enumerate_candidates(problem, some.supply)
-        least = relaxed(
-            problem, replace(some, candidates=joined(every, problem), kept=np.arange(sum(map(len, every))))
-        )
-        assert min(some.floor, relaxed(problem, some)) <= least + 1e-6 * abs(least)
+    assert some.unlisted
+    assert some.unrated == alone.unrated > 0
+    assert some.floor < 1.01 * alone.floor < 0  # requests/s
 
 
 def test_no_time_at_all_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
