@@ -2,11 +2,13 @@
 
 Procrastinate's own ends its signs of life and its listening at the first error, for good, and its pool of connections
 comes back the more slowly, the longer the database was away. Here all goes through the store's engine, and what is
-missed meanwhile is made up for.
+missed meanwhile is made up for. Nor does Procrastinate hear of jobs that come while it looks for some, or of locks
+that get free, so that it would have to look all the time. Here both are heard of.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, LiteralString
@@ -16,7 +18,7 @@ from procrastinate import App, PsycopgConnector
 from procrastinate.connector import Notify
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job, Status
-from procrastinate.manager import JobManager
+from procrastinate.manager import JobManager, get_channel_for_queues
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sutler.service.db.asynchronous import begun, conninfo
@@ -27,6 +29,7 @@ logger = logging.getLogger("sutler.worker")
 
 RECONNECT_S: Final = 1.0  # chosen: a database that is away is not asked in a tight loop
 LOOK: Final = '{"type": "job_inserted", "job_id": 0}'  # of no job in particular
+_IS_FREE: Final[LiteralString] = "SELECT pg_notify('procrastinate_queue_v1#' || %(queue)s, %(look)s)"
 _LEAVE: Final[LiteralString] = """
     UPDATE procrastinate_jobs SET status = 'todo', worker_id = NULL
     WHERE worker_id = %(worker_id)s AND status = 'doing' AND NOT id = ANY (%(held)s) RETURNING id
@@ -47,6 +50,7 @@ class StoreConnector(PsycopgConnector):
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__()
         self._engine = engine
+        self._notices = Counter[str]()
 
     async def open_async(self, pool: object = None) -> None:
         """The engine is open as long as the process needs it."""
@@ -68,6 +72,10 @@ class StoreConnector(PsycopgConnector):
             rows = await self.execute_query_all_async_with_connection(connection, query, **arguments)
             return rows
 
+    def notices(self, queues: Iterable[str] | None) -> int:
+        """How many were heard of these queues."""
+        return sum(self._notices[channel] for channel in get_channel_for_queues(queues))
+
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
         async with begun(self._engine) as connection:
@@ -87,6 +95,7 @@ class StoreConnector(PsycopgConnector):
                 async with aclosing(listened(conninfo(self._engine), *names, called="sutler queue")) as notices:
                     async for notice in notices:
                         payload = LOOK if notice is None else notice.payload
+                        self._notices.update(names if notice is None else [notice.channel])
                         await on_notification(channel=names[0], payload=payload)
             except (psycopg.Error, OSError) as error:
                 logger.warning("new jobs are not heard of: %s: listening again", type(error).__name__)
@@ -98,6 +107,7 @@ class PatientJobs(JobManager):
 
     def __init__(self, connector: StoreConnector) -> None:
         super().__init__(connector)
+        self._connector = connector
         self._held: set[int] = set()
         self._unsure: set[int] = set()
 
@@ -105,7 +115,10 @@ class PatientJobs(JobManager):
         try:
             if worker_id in self._unsure:
                 await self._leave_unknown(worker_id)
-            job = await super().fetch_job(queues, worker_id)
+            job, heard = None, -1
+            while job is None and heard != self._connector.notices(queues):
+                heard = self._connector.notices(queues)
+                job = await super().fetch_job(queues, worker_id)
         except DatabaseError as error:
             self._unsure.add(worker_id)
             logger.warning("the queue cannot be reached: %s", error)
@@ -122,9 +135,12 @@ class PatientJobs(JobManager):
             logger.warning("%d jobs were taken out of the queue without getting here: they are back", len(rows))
 
     async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:
-        """A job that cannot be ended now is taken up once more, and found to be done."""
+        """A job that cannot be ended now is taken up once more, and found to be done. Who waits for its lock hears
+        that it is free."""
         try:
             await super().finish_job(job, status, delete_job)
+            if job.lock is not None:
+                await self.connector.execute_query_all_async(_IS_FREE, queue=job.queue, look=LOOK)
         except DatabaseError:
             if job.worker_id is not None:
                 self._unsure.add(job.worker_id)

@@ -65,7 +65,7 @@ BEGIN_AGAIN_S: Final = 1.0  # chosen: a database that is away is not asked in a 
 WATCH_S: Final = 1.0  # chosen: a look begins at most so much late; each asks the database once
 SILENCE_S: Final = 10.0  # chosen: well below the interval of polls, of which some have to be missed
 POLLS_MISSED: Final = 3  # chosen: one or two may fail by chance
-LOOK_FOR_JOBS_S: Final = 0.5  # a notice that comes while a job is being fetched wakes nobody
+LOOK_FOR_JOBS_S: Final = 2.0  # chosen: deliveries that are sent again are at most so much late; others are heard of
 HEARTBEATS: Final = 4  # in the time after which silence means death
 FORGOTTEN_S: Final = 86_400.0  # after a shorter silence a worker is still known when it is heard of again
 

@@ -169,7 +169,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.close_connection = True
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        size = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(size)
+        if len(body) < size:  # it was killed while it sent
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = self.server.owner.answer_to(Received(self.command, self.path, headers, body))
         with suppress(OSError):

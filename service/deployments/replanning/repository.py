@@ -47,6 +47,8 @@ _OVERTAKING: Final = text(f"""
     FROM watch w
     WHERE j.task_name = '{LOOK}' AND j.status = 'todo' AND j.priority < {URGENT}
       AND j.args ->> 'deployment_id' = w.deployment_id::text AND {_IS_URGENT}
+    RETURNING pg_notify('procrastinate_queue_v1#{URGENT_LOOKS}', json_build_object(
+        'type', 'job_inserted', 'job_id', j.id)::text)
 """)
 
 
