@@ -16,6 +16,7 @@ from sutler.service.db.watch_tables import WatchRow
 from sutler.service.deployments.replanning import repository
 from sutler.service.deployments.replanning.repository import LEAST_DUE, MOST_DUE
 from sutler.service.settings import StoreSettings
+from tests.service.running import PATIENCE_S
 from tests.service.web.stored import NOW, opened, put, run
 from tests.service.webhooks.api import Api
 from tests.service.webhooks.office import Office
@@ -83,7 +84,12 @@ def test_a_look_that_waits_already_overtakes_the_others_once_it_is_urgent(engine
     ids = put_watched(engine, *[LATE] * 5)
     ask_for_looks(engine)
     touch(engine, ids[3:4])
-    ask_for_looks(engine)
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f'LISTEN "procrastinate_queue_v1#{URGENT_LOOKS}"')
+        connection.commit()
+        ask_for_looks(engine)
+        listening: Any = connection.connection.driver_connection
+        assert list(listening.notifies(timeout=PATIENCE_S, stop_after=1))  # who takes them hears of it
     assert queued(engine, URGENT_LOOKS) == [ids[3]]
     assert len(queued(engine, LOOKS)) == 4
 
