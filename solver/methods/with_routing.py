@@ -22,6 +22,7 @@ _IDLE_SEARCHES = 12
 _ROUTED_COLUMNS = 400  # as many as a single MILP takes
 _ROUTED_GAP = 0.02  # with more still open the routing is worth its columns
 _ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
+_REPLICAS_TIME_SHARE = 0.4  # of what is left, where that much is open
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
 
 
@@ -110,10 +111,26 @@ def prove(search: Search, node_limit: int | None) -> None:
         rent_upper=rent_upper,
         most_lam=most_lam(search.goal, search.relaxation),
     )
+    if node_limit is None and len(search.polytope.cost_rent) and not search.closed(_ROUTED_GAP):
+        _prove_by_replicas(search, milp)
+        if search.closed():
+            return
     solution = _solve(search, milp, node_limit)
     search.bound = max(search.bound, min(solution.bound, cutoff))
     search.exhausted = solution.status in ("optimal", "infeasible")
     search.report("proof", search.value, max(search.bound, search.relaxation.bound))
+
+
+def _prove_by_replicas(search: Search, milp: Milp) -> None:
+    """What whole replicas on parts of machines cost at least: of hundreds of machines that is known long before what
+    they cost on whole ones."""
+    solution = solve_milp(
+        milp.with_machines_in_parts().program,
+        relative_gap=search.relative_gap,
+        time_limit_s=search.seconds_left() * _REPLICAS_TIME_SHARE,
+    )
+    search.bound = max(search.bound, min(solution.bound, search.cutoff()))
+    search.report("replicas", search.value, max(search.bound, search.relaxation.bound))
 
 
 def _solve(

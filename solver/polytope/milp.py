@@ -73,6 +73,12 @@ class Milp:
         lower[self.replica_columns()[np.searchsorted(self.chosen, candidate)]] = replicas
         return replace(self, program=replace(self.program, lower=lower))
 
+    def with_machines_in_parts(self) -> "Milp":
+        """With whole replicas on parts of machines."""
+        integer = np.zeros_like(self.program.integer)
+        integer[self.replica_columns()] = True
+        return replace(self, program=replace(self.program, integer=integer))
+
     def extended(
         self,
         widths: Sequence[int],
