@@ -7,7 +7,15 @@ bound, in the Search.
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, IntArray
-from sutler.solver.methods.search import LEAST_RELAXED, QUICK_GAP, Search, nearby_classes, promising, smallest
+from sutler.solver.methods.search import (
+    INCUMBENT_COLUMNS,
+    LEAST_RELAXED,
+    QUICK_GAP,
+    Search,
+    nearby_classes,
+    promising,
+    smallest,
+)
 from sutler.solver.polytope.linear import MilpSolution, solve_milp
 from sutler.solver.polytope.milp import Milp, build_milp, with_goal_at_most
 from sutler.solver.polytope.relaxation import most_lam
@@ -15,14 +23,15 @@ from sutler.solver.polytope.rows import piece_groups
 
 RENTAL_HEURISTIC_EFFORT = 0.2  # HiGHS's own is 0.05; with rentals and routing in the MILP good plans are found late
 _POINTS_NEARBY = 8  # of every kind of machines in use: operating points of one layout lie close together
-_NEARBY_TIME_SHARE = 0.3  # of what is left, so that three searches that help leave a third for the proof
+_CLASSES_NEARBY = 60
+_NEARBY_TIME_SHARE = 0.3  # of what is left, so that three searches that take it all leave a third for the proof
 _MODELS_AT_ONCE = 4
 _COLUMNS_OF_MODELS, _CLASSES_OF_MODELS = 300, 24  # with all classes of machines a search takes four times as long
 _IDLE_SEARCHES = 12
 _ROUTED_COLUMNS = 400  # as many as a single MILP takes
 _ROUTED_GAP = 0.02  # with more still open the routing is worth its columns
 _ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
-_REPLICAS_TIME_SHARE = 0.4  # of what is left, where that much is open
+_REPLICAS_TIME_SHARE = 0.4  # of what is left, where that much is open: the rest finds a plan, or proves one
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
 
 
@@ -33,7 +42,9 @@ def improve(search: Search, chosen: IntArray, node_limit: int, time_share: float
     search.report("incumbent", search.value, search.relaxation.bound)
 
 
-def improve_beside(search: Search, chosen: IntArray, classes: BoolArray, node_limit: int) -> None:
+def improve_beside(
+    search: Search, chosen: IntArray, classes: BoolArray, node_limit: int, time_share: float = 1.0
+) -> None:
     """Search among these candidates and classes of machines [K] for what is better than the incumbent by the gap:
     that nothing is, is told sooner than what is the best."""
     able, rent_lower, rent_upper = search.survivors()
@@ -46,28 +57,48 @@ def improve_beside(search: Search, chosen: IntArray, classes: BoolArray, node_li
         rent_upper=rent_upper,
         most_lam=most_lam(search.goal, search.relaxation),
     )
-    _solve(search, with_goal_at_most(milp, search.cutoff()), node_limit)
+    _solve(search, with_goal_at_most(milp, search.cutoff()), node_limit, time_share)
 
 
 def improve_nearby(search: Search, node_limit: int) -> None:
-    """Search among other ways to run the kinds of machines in use, as long as it helps; then more widely. Where
-    replicas suit only some workloads, fleets look alike to inequalities long after routing tells them apart."""
-    kinds, before = piece_groups(search.polytope.candidates), np.inf
-    while not search.closed() and search.seconds_left() > 0 and search.value < before:
-        before = search.value
-        used = np.zeros(int(kinds.max()) + 1, dtype=np.bool_)
-        used[kinds[search.relaxation.load > LEAST_RELAXED]] = True
-        if search.incumbent is not None:
-            used[kinds[search.incumbent.candidate]] = True
-        near = [
-            smallest(search.relaxation.reduced_cost_use, np.flatnonzero(kinds == kind), _POINTS_NEARBY)
-            for kind in np.flatnonzero(used)
-        ]
-        own = np.zeros(0, dtype=np.int64) if search.incumbent is None else search.incumbent.candidate
-        improve(search, np.unique(np.concatenate([*near, own])), node_limit, _NEARBY_TIME_SHARE)
-    if not search.closed(_ROUTED_GAP) and search.seconds_left() > 0:
-        few = promising(search.polytope, search.relaxation, _ROUTED_COLUMNS)
-        improve(search, few, node_limit, _ROUTED_TIME_SHARE)
+    """Search among ways to run the kinds of machines in use, then among points that serve all workloads, then the
+    same on any machines; from the first again as soon as one of them helps (variable neighbourhoods: Mladenovic and
+    Hansen, 1997). Where replicas suit only some workloads, fleets look alike to inequalities long after routing tells
+    them apart."""
+    kinds, position = piece_groups(search.polytope.candidates), 0
+    ways = ((_of_kinds_in_use, True), (_that_serve_most, True), (_that_serve_most, False))
+    while position < len(ways) and search.is_open():
+        before, (chosen, is_near) = search.value, ways[position]
+        used = np.zeros(0, dtype=np.int64) if search.incumbent is None else search.incumbent.candidate
+        classes = np.ones(len(search.polytope.cost_rent), dtype=np.bool_)
+        if is_near and search.incumbent is not None:
+            classes = nearby_classes(search.incumbent.rented, (search.relaxation,), _CLASSES_NEARBY)
+        columns = np.union1d(chosen(search, kinds), used)
+        improve_beside(search, columns, classes, node_limit, _NEARBY_TIME_SHARE)
+        search.report("incumbent", search.value, search.relaxation.bound)
+        position = 0 if search.value < before else position + 1
+
+
+def _of_kinds_in_use(search: Search, kinds: IntArray) -> IntArray:
+    """Some points of each of the kinds [num_candidates] that the relaxation or the plan has."""
+    used = np.zeros(int(kinds.max()) + 1, dtype=np.bool_)
+    used[kinds[search.relaxation.load > LEAST_RELAXED]] = True
+    if search.incumbent is not None:
+        used[kinds[search.incumbent.candidate]] = True
+    reduced = search.relaxation.reduced_cost_use
+    near = [smallest(reduced, np.flatnonzero(kinds == kind), _POINTS_NEARBY) for kind in np.flatnonzero(used)]
+    return np.unique(np.concatenate(near))
+
+
+def _that_serve_most(search: Search, kinds: IntArray) -> IntArray:
+    """What the relaxation has, and the points of each of the kinds [num_candidates] that serve the most workloads:
+    they take what is left of each, where the relaxation has parts of replicas."""
+    polytope = search.polytope
+    served = np.where(polytope.rate > 0, polytope.members[polytope.candidates.model], 0).sum(axis=1)
+    most = np.zeros(int(kinds.max()) + 1)
+    np.maximum.at(most, kinds, served)
+    few = promising(polytope, search.relaxation, INCUMBENT_COLUMNS)
+    return np.union1d(few, np.flatnonzero(served == most[kinds]))
 
 
 def improve_by_models(search: Search, node_limit: int) -> None:
@@ -111,14 +142,13 @@ def prove(search: Search, node_limit: int | None) -> None:
         rent_upper=rent_upper,
         most_lam=most_lam(search.goal, search.relaxation),
     )
-    if node_limit is None and len(search.polytope.cost_rent) and not search.closed(_ROUTED_GAP):
-        _prove_by_replicas(search, milp)
-        if search.closed():
-            return
-    solution = _solve(search, milp, node_limit)
+    is_bounded_apart = node_limit is None and len(search.polytope.cost_rent) > 0 and not search.closed(_ROUTED_GAP)
+    solution = _solve(search, milp, node_limit, 1.0 - is_bounded_apart * _REPLICAS_TIME_SHARE)
     search.bound = max(search.bound, min(solution.bound, cutoff))
     search.exhausted = solution.status in ("optimal", "infeasible")
     search.report("proof", search.value, max(search.bound, search.relaxation.bound))
+    if is_bounded_apart and search.is_open():
+        _prove_by_replicas(search, milp)
 
 
 def _prove_by_replicas(search: Search, milp: Milp) -> None:
@@ -127,7 +157,7 @@ def _prove_by_replicas(search: Search, milp: Milp) -> None:
     solution = solve_milp(
         milp.with_machines_in_parts().program,
         relative_gap=search.relative_gap,
-        time_limit_s=search.seconds_left() * _REPLICAS_TIME_SHARE,
+        time_limit_s=search.seconds_left(),
     )
     search.bound = max(search.bound, min(solution.bound, search.cutoff()))
     search.report("replicas", search.value, max(search.bound, search.relaxation.bound))
