@@ -30,8 +30,7 @@ _COLUMNS_OF_MODELS, _CLASSES_OF_MODELS = 300, 24  # with all classes of machines
 _IDLE_SEARCHES = 12
 _ROUTED_COLUMNS = 400  # as many as a single MILP takes
 _ROUTED_GAP = 0.02  # with more still open the routing is worth its columns
-_ROUTED_TIME_SHARE = 0.5  # of what is left: the other half is the proof's
-_REPLICAS_TIME_SHARE = 0.4  # of what is left, where that much is open: the rest finds a plan, or proves one
+_REPLICAS_TIME_SHARE = 0.6  # of what is left, where that much is open: the rest finds a plan, or proves one
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
 
 
@@ -61,12 +60,13 @@ def improve_beside(
 
 
 def improve_nearby(search: Search, node_limit: int) -> None:
-    """Search among ways to run the kinds of machines in use, then among points that serve all workloads, then the
-    same on any machines; from the first again as soon as one of them helps (variable neighbourhoods: Mladenovic and
-    Hansen, 1997). Where replicas suit only some workloads, fleets look alike to inequalities long after routing tells
-    them apart."""
+    """Search among ways to run the kinds of machines in use, then more widely; from the first again as soon as that
+    helps (variable neighbourhoods: Mladenovic and Hansen, 1997). Where replicas suit only some workloads, fleets look
+    alike to inequalities long after routing tells them apart."""
     kinds, position = piece_groups(search.polytope.candidates), 0
-    ways = ((_of_kinds_in_use, True), (_that_serve_most, True), (_that_serve_most, False))
+    ways = [(_of_kinds_in_use, True), (_promising, False)]
+    if len(search.polytope.cost_rent) > _CLASSES_NEARBY:
+        ways[1:] = [(_that_serve_most, True), (_that_serve_most, False)]
     while position < len(ways) and search.is_open():
         before, (chosen, is_near) = search.value, ways[position]
         used = np.zeros(0, dtype=np.int64) if search.incumbent is None else search.incumbent.candidate
@@ -88,6 +88,11 @@ def _of_kinds_in_use(search: Search, kinds: IntArray) -> IntArray:
     reduced = search.relaxation.reduced_cost_use
     near = [smallest(reduced, np.flatnonzero(kinds == kind), _POINTS_NEARBY) for kind in np.flatnonzero(used)]
     return np.unique(np.concatenate(near))
+
+
+def _promising(search: Search, kinds: IntArray) -> IntArray:
+    """Many, of whatever kinds."""
+    return promising(search.polytope, search.relaxation, _ROUTED_COLUMNS)
 
 
 def _that_serve_most(search: Search, kinds: IntArray) -> IntArray:

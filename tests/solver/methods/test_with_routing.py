@@ -1,5 +1,4 @@
-"""What whole replicas on parts of machines cost is no more than what they cost on whole ones, and no less than what
-parts of replicas do."""
+"""MILPs with routing: searches near a plan lose nothing, and whole replicas on parts of machines bound it."""
 
 from dataclasses import replace
 
@@ -7,7 +6,8 @@ import numpy as np
 import pytest
 
 from sutler.solver import solve
-from sutler.solver.methods import fleets_by_tree, with_routing
+from sutler.solver.arrays import IntArray
+from sutler.solver.methods import exact, with_routing
 from sutler.solver.methods.search import Search
 from sutler.solver.polytope.linear import MilpSolution, solve_milp
 from sutler.solver.polytope.milp import Milp, build_milp
@@ -16,7 +16,8 @@ from sutler.solver.polytope.preparation import prepare, scaled_to_one
 from sutler.solver.polytope.relaxation import most_lam, solve_relaxation
 from sutler.solver.problem import Problem
 from tests.looped import for_each
-from tests.solver.methods.test_many_models import of_eight_models
+from tests.solver.methods.test_many_models import of_eight_models, searched
+from tests.solver.polytope.test_by_need import limited
 
 GAP = 1e-6
 
@@ -51,26 +52,35 @@ def test_whole_replicas_are_between_the_relaxation_and_whole_machines(seed: int)
     assert replicas.objective < whole.objective - slack
 
 
-@pytest.mark.parametrize("in_time", [True, False])
-@for_each("seed", range(4))
-def test_plans_and_bounds_are_the_same(seed: int, in_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether that is known in time or not."""
-    problem, asked = of_few_models(seed), list[float]()
-    bound_of = with_routing._prove_by_replicas
+@for_each("seed", [0, 1, 2, 4, 6, 7])
+def test_what_is_not_proven_in_time_is_bounded_by_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = searched(of_few_models(seed))
+    assert search.is_open()
+    every = build_milp(search.polytope, search.goal, np.arange(len(search.polytope.candidates)))
+    optimum = solved(every).objective
+    with monkeypatch.context() as patched:
+        nothing = MilpSolution("unknown", None, np.inf, -np.inf)
+        patched.setattr(with_routing, "_solve", lambda *given: nothing)  # no time for whole machines
+        with_routing.prove(search, None)
+    slack = 1e-5 * abs(optimum)
+    assert search.relaxation.bound + slack < search.bound <= optimum + slack
+    assert search.outcome().bound == min(search.bound, search.value)
 
-    def noted(search: Search, milp: Milp) -> None:
-        before = search.bound
-        bound_of(search, milp)
-        asked.append(search.bound - before)
+
+@for_each("seed", [6, 8, 10, 13, 29, 39])  # which need a search with routing
+def test_plans_are_the_same_however_few_machines_are_near(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, wider = limited(seed), list[int]()
+    every, serve_most = solve(problem), with_routing._that_serve_most
+
+    def noted(search: Search, kinds: IntArray) -> IntArray:
+        wider.append(len(kinds))
+        return serve_most(search, kinds)
 
     with monkeypatch.context() as patched:
-        patched.setattr(fleets_by_tree, "is_possible", lambda polytope: False)
-        patched.setattr(with_routing, "_ROUTED_GAP", -1.0)
-        patched.setattr(with_routing, "_prove_by_replicas", noted)
-        patched.setattr(with_routing, "_REPLICAS_TIME_SHARE", 1.0 if in_time else 0.0)
+        patched.setattr(exact, "_ONE_MILP", 0)
+        patched.setattr(with_routing, "_CLASSES_NEARBY", 2)
+        patched.setattr(with_routing, "_that_serve_most", noted)
         some = solve(problem)
-    every = solve(problem)
-    assert asked
+    assert wider
     assert some.status == every.status == "optimal"
-    assert some.value == pytest.approx(every.value, rel=3 * GAP)
-    assert some.bound == pytest.approx(every.bound, rel=3 * GAP)
+    assert some.value == pytest.approx(every.value, rel=2 * problem.options.relative_gap)
