@@ -23,7 +23,7 @@ from sutler.solver.polytope.rows import piece_groups
 
 RENTAL_HEURISTIC_EFFORT = 0.2  # HiGHS's own is 0.05; with rentals and routing in the MILP good plans are found late
 _POINTS_NEARBY = 8  # of every kind of machines in use: operating points of one layout lie close together
-_CLASSES_NEARBY = 60
+_CLASSES_NEARBY = 60  # of 470 single machines all take a search four times as long, which then finds less
 _NEARBY_TIME_SHARE = 0.3  # of what is left, so that three searches that take it all leave a third for the proof
 _MODELS_AT_ONCE = 4
 _COLUMNS_OF_MODELS, _CLASSES_OF_MODELS = 300, 24  # with all classes of machines a search takes four times as long
@@ -34,10 +34,10 @@ _REPLICAS_TIME_SHARE = 0.6  # of what is left, where that much is open: the rest
 _ROUTED_PAIRS = 8000  # of survivors and columns of rates: no more for a MILP with its routing
 
 
-def improve(search: Search, chosen: IntArray, node_limit: int, time_share: float = 1.0) -> None:
-    """Search among the chosen candidates only, within a share of the time that is left; proves nothing."""
+def improve(search: Search, chosen: IntArray, node_limit: int) -> None:
+    """Search among the chosen candidates only; proves nothing."""
     most = most_lam(search.goal, search.relaxation)
-    _solve(search, build_milp(search.polytope, search.goal, chosen, most_lam=most), node_limit, time_share)
+    _solve(search, build_milp(search.polytope, search.goal, chosen, most_lam=most), node_limit)
     search.report("incumbent", search.value, search.relaxation.bound)
 
 
