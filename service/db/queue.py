@@ -9,6 +9,7 @@ from uuid import UUID
 
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import AlreadyEnqueued
+from procrastinate.manager import get_channel_for_queues
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,6 +28,7 @@ PLAN_OFFLINE: Final = "plan_offline"
 STUDY: Final = "make_study"
 PRIORITY: Final = {STUDY: -10_000}  # what nobody carries out comes after all plans, however many wait
 URGENT: Final = 10
+NOTICE: Final = '{"type": "job_inserted", "job_id": 0}'  # of no job in particular
 # Jobs in one line are done one after the other. None: there is no limit.
 _LINE: Final = text("""
     SELECT line.name FROM project p
@@ -40,6 +42,12 @@ _LINE: Final = text("""
 def look_lock(deployment_id: object) -> str:
     """Names the lock of all jobs that look at this deployment."""
     return f"look/{deployment_id}"
+
+
+def channel_of(queue: str) -> str:
+    """Where workers hear of its jobs."""
+    [channel] = get_channel_for_queues([queue])
+    return channel
 
 
 class Queue:

@@ -24,12 +24,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sutler.service.db.asynchronous import begun, conninfo
 from sutler.service.db.errors import DatabaseError, DatabaseUnreachableError
 from sutler.service.db.listening import listened
+from sutler.service.db.queue import NOTICE, channel_of
 
 logger = logging.getLogger("sutler.worker")
 
 RECONNECT_S: Final = 1.0  # chosen: a database that is away is not asked in a tight loop
-LOOK: Final = '{"type": "job_inserted", "job_id": 0}'  # of no job in particular
-_IS_FREE: Final[LiteralString] = "SELECT pg_notify('procrastinate_queue_v1#' || %(queue)s, %(look)s)"
+_IS_FREE: Final[LiteralString] = "SELECT pg_notify(%(channel)s, %(notice)s)"
 _LEAVE: Final[LiteralString] = """
     UPDATE procrastinate_jobs SET status = 'todo', worker_id = NULL
     WHERE worker_id = %(worker_id)s AND status = 'doing' AND NOT id = ANY (%(held)s) RETURNING id
@@ -94,7 +94,7 @@ class StoreConnector(PsycopgConnector):
             try:
                 async with aclosing(listened(conninfo(self._engine), *names, called="sutler queue")) as notices:
                     async for notice in notices:
-                        payload = LOOK if notice is None else notice.payload
+                        payload = NOTICE if notice is None else notice.payload
                         self._notices.update(names if notice is None else [notice.channel])
                         await on_notification(channel=names[0], payload=payload)
             except (psycopg.Error, OSError) as error:
@@ -140,7 +140,7 @@ class PatientJobs(JobManager):
         try:
             await super().finish_job(job, status, delete_job)
             if job.lock is not None:
-                await self.connector.execute_query_all_async(_IS_FREE, queue=job.queue, look=LOOK)
+                await self.connector.execute_query_all_async(_IS_FREE, channel=channel_of(job.queue), notice=NOTICE)
         except DatabaseError:
             if job.worker_id is not None:
                 self._unsure.add(job.worker_id)

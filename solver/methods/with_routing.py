@@ -64,9 +64,8 @@ def improve_nearby(search: Search, node_limit: int) -> None:
     helps (variable neighbourhoods: Mladenovic and Hansen, 1997). Where replicas suit only some workloads, fleets look
     alike to inequalities long after routing tells them apart."""
     kinds, position = piece_groups(search.polytope.candidates), 0
-    ways = [(_of_kinds_in_use, True), (_promising, False)]
-    if len(search.polytope.cost_rent) > _CLASSES_NEARBY:
-        ways[1:] = [(_that_serve_most, True), (_that_serve_most, False)]
+    wider = [(_that_serve_most, True), (_that_serve_most, False)] if _has_many(search) else [(_promising, False)]
+    ways = [(_of_kinds_in_use, True), *wider]
     while position < len(ways) and search.is_open():
         before, (chosen, is_near) = search.value, ways[position]
         used = np.zeros(0, dtype=np.int64) if search.incumbent is None else search.incumbent.candidate
@@ -77,6 +76,11 @@ def improve_nearby(search: Search, node_limit: int) -> None:
         improve_beside(search, columns, classes, node_limit, _NEARBY_TIME_SHARE)
         search.report("incumbent", search.value, search.relaxation.bound)
         position = 0 if search.value < before else position + 1
+
+
+def _has_many(search: Search) -> bool:
+    """Whether so many classes of machines can be rented that it helps to look at some of them only."""
+    return len(search.polytope.cost_rent) > _CLASSES_NEARBY
 
 
 def _of_kinds_in_use(search: Search, kinds: IntArray) -> IntArray:
@@ -147,8 +151,9 @@ def prove(search: Search, node_limit: int | None) -> None:
         rent_upper=rent_upper,
         most_lam=most_lam(search.goal, search.relaxation),
     )
-    is_bounded_apart = node_limit is None and len(search.polytope.cost_rent) > 0 and not search.closed(_ROUTED_GAP)
-    solution = _solve(search, milp, node_limit, 1.0 - is_bounded_apart * _REPLICAS_TIME_SHARE)
+    is_bounded_apart = node_limit is None and _has_many(search) and not search.closed(_ROUTED_GAP)
+    time_share = 1.0 - _REPLICAS_TIME_SHARE if is_bounded_apart else 1.0
+    solution = _solve(search, milp, node_limit, time_share)
     search.bound = max(search.bound, min(solution.bound, cutoff))
     search.exhausted = solution.status in ("optimal", "infeasible")
     search.report("proof", search.value, max(search.bound, search.relaxation.bound))

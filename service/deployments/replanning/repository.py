@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sutler.service.db.api_tables import DeploymentRow, PlanRow
-from sutler.service.db.queue import LOOK, URGENT, URGENT_LOOKS
+from sutler.service.db.queue import LOOK, NOTICE, URGENT, URGENT_LOOKS, channel_of
 from sutler.service.db.watch_tables import DecisionRow, WatchRow
 from sutler.service.deployments.repository import RETAINED
 from sutler.service.deployments.watch_schema import DecisionResource
@@ -47,8 +47,7 @@ _OVERTAKING: Final = text(f"""
     FROM watch w
     WHERE j.task_name = '{LOOK}' AND j.status = 'todo' AND j.priority < {URGENT}
       AND j.args ->> 'deployment_id' = w.deployment_id::text AND {_IS_URGENT}
-    RETURNING pg_notify('procrastinate_queue_v1#{URGENT_LOOKS}', json_build_object(
-        'type', 'job_inserted', 'job_id', j.id)::text)
+    RETURNING pg_notify('{channel_of(URGENT_LOOKS)}', '{NOTICE}')
 """)
 
 
