@@ -13,6 +13,7 @@ from sutler.service.client.errors import ServiceError
 from sutler.service.client.synchronous import Client
 from sutler.service.settings import for_a_child
 
+TIME_LIMIT_S: Final = 10.0  # of each plan: chosen, so that all are there while somebody still waits
 PATIENCE_S: Final = 90.0  # chosen: several times what a slow machine takes to start, poll and plan
 SLO: Final = {"ttft_p90_s": 2.0, "tpot_p90_s": 0.05}
 CHAT: Final[dict[str, Any]] = {
@@ -28,7 +29,6 @@ CHAT: Final[dict[str, Any]] = {
             ],
         }
     ],
-    "solver": {"time_limit_s": 10},
 }
 CODE: Final[dict[str, Any]] = {
     "objective": {"kind": "max_throughput"},
@@ -45,7 +45,6 @@ CODE: Final[dict[str, Any]] = {
             ],
         }
     ],
-    "solver": {"time_limit_s": 10},
 }
 POOR: Final[dict[str, Any]] = {
     "objective": {"kind": "min_cost"},
@@ -57,13 +56,14 @@ POOR: Final[dict[str, Any]] = {
             "workloads": [{"name": "answer", "input_tokens": 2000, "output_tokens": 150, "rate_rps": 3}],
         }
     ],
-    "solver": {"time_limit_s": 10},
 }
 DEPLOYMENTS: Final = {"chat": CHAT, "code": CODE, "no-money": POOR}
 
 
 @contextmanager
-def playing(folder: Path, environment: dict[str, str], *arguments: str, port: int) -> Iterator[str]:
+def playing(
+    folder: Path, environment: dict[str, str], *arguments: str, port: int, time_limit_s: float = TIME_LIMIT_S
+) -> Iterator[str]:
     """A service with the deployments of the demo, as long as it lasts; yields its URL."""
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-P", "-m", "sutler", "serve", "--port", str(port), *arguments]
@@ -76,7 +76,7 @@ def playing(folder: Path, environment: dict[str, str], *arguments: str, port: in
             # Only what this process has announced is asked: at the port somebody else's service may answer.
             _until(lambda: f"answers on {url}" in _said(folder), process, folder)
             _until(lambda: _is_polled(client), process, folder)
-            furnish(client)
+            furnish(client, time_limit_s)
             _until(lambda: all(one.plan for one in client.deployments()), process, folder)
             live_in(client)
         yield url
@@ -89,10 +89,10 @@ def playing(folder: Path, environment: dict[str, str], *arguments: str, port: in
             process.wait()
 
 
-def furnish(client: Client) -> None:
+def furnish(client: Client, time_limit_s: float) -> None:
     """Makes the deployments; their plans are begun at once."""
     for name, problem in DEPLOYMENTS.items():
-        client.apply(name, problem)
+        client.apply(name, {**problem, "solver": {"time_limit_s": time_limit_s}})
 
 
 def live_in(client: Client) -> None:

@@ -27,6 +27,7 @@ pytest.importorskip("playwright", reason="Playwright is missing: `make ui-test` 
 MACHINES: Final = 900  # over 2,000 offers in the morning, about 1,600 when most are rented
 MORNING_H: Final = 6
 MANY: Final = 200
+SOLVE_S: Final = 2.0  # of each plan, which takes all it is given: none is looked at for how good it is
 # Copies of a deployment with its plan, which nobody looks after.
 COPIES: Final = f"""
     INSERT INTO plan (id, deployment_id, deployment_name, revision, status, problem, objective, document, value,
@@ -115,9 +116,9 @@ def a_scene(postgres: Server) -> Iterator[Scene]:
         }
         environment.pop("SUTLER_PROVIDERS")
         environment.pop("SUTLER_FILE_PATH")
-        open_url = opened.enter_context(playing(folder, environment, port=a_port()))
+        open_url = opened.enter_context(playing(folder, environment, port=a_port(), time_limit_s=SOLVE_S))
         with Client(open_url) as client:  # a second revision of one, which says what it changed
-            client.apply("code", {**CODE, "budget_usd_per_hour": 25})
+            client.apply("code", {**CODE, "budget_usd_per_hour": 25, "solver": {"time_limit_s": SOLVE_S}})
             until(lambda: (plan := client.deployment("code").plan) and plan.revision > 1)
         keys: dict[str, str] = {scope: made_key(environment, scope) for scope in SCOPES}
         apis = [

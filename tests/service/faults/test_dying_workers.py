@@ -23,7 +23,7 @@ from tests.service.faults.scenes import (
 )
 from tests.service.running import Running, finished, until
 
-SLOW: Final = a_slow_problem(time_limit_s=10)
+SLOW: Final = a_slow_problem(time_limit_s=5)
 ENDLESS: Final = a_slow_problem(time_limit_s=60)
 
 

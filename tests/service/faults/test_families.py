@@ -21,7 +21,7 @@ from tests.service.faults.scenes import Aside, asked, has_gone, if_reached, kill
 from tests.service.running import PYTHON, Running, finished, serving, settings, until
 
 KEY: Final = "a-cloud-s-secret"
-SLOW: Final = a_slow_problem(time_limit_s=10)
+SLOW: Final = a_slow_problem(time_limit_s=5)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_a_plan_that_is_ready_while_the_database_is_away_is_stored_when_it_is_ba
     scene: Scene, service: Running, server: Server
 ) -> None:
     """Nobody has died: it is not begun again."""
-    url = asked(service, a_slow_problem(time_limit_s=10))
+    url = asked(service, a_slow_problem(time_limit_s=5))
     until_solving(service, url)
     before = service.said().count("the plan has to wait")
     server.kill()

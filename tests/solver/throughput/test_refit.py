@@ -1,6 +1,7 @@
 """A user's runs move the estimates to themselves, no further than they reach, and never against good sense."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -311,11 +312,17 @@ def test_an_estimate_meets_the_run_it_was_calibrated_on() -> None:
         assert found.req_per_s == pytest.approx(run.req_per_s, rel=0.06)
 
 
+@cache
+def fitted(faster: float) -> Calibration:
+    """To a few runs that were that much faster than expected."""
+    return refit(as_if(a_few(), faster), [], SHIPPED).calibration
+
+
 @pytest.mark.slow
 @given(st.integers(1, 8000), st.integers(1, 2000), st.sampled_from([0.5, 2.0]))
 @settings(max_examples=20)
 def test_corrected_seconds_stay_above_zero(inputs: int, outputs: int, faster: float) -> None:
-    calibration = refit(as_if(a_few(), faster), [], SHIPPED).calibration
+    calibration = fitted(faster)
     rates, model, layouts = planned(calibration, a_run(input_tokens=inputs, output_tokens=outputs))
     stages = Roofline(calibration, estimates="roofline").planning_stages(model)
     assert isinstance(stages, CorrectedStages)
@@ -328,7 +335,7 @@ def test_corrected_seconds_stay_above_zero(inputs: int, outputs: int, faster: fl
 
 
 def test_a_calibration_speaks_for_its_own_engine_only() -> None:
-    calibration = refit(as_if(a_few(), 0.5), [], SHIPPED).calibration
+    calibration = fitted(0.5)
     _, model, _ = planned(calibration, a_run())
     assert isinstance(Roofline(calibration, "vllm", "roofline").planning_stages(model), CorrectedStages)
     assert not isinstance(Roofline(calibration, "sglang", "roofline").planning_stages(model), CorrectedStages)
