@@ -87,6 +87,7 @@ def test_ctrl_c_before_the_solve_leaves_no_traceback(imported: bytes) -> None:
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        bufsize=0,  # what is read here ends with a line, and the rest is read below
     )
     assert process.stderr is not None
     assert any(line.split()[-1] == imported for line in process.stderr)
