@@ -151,7 +151,8 @@ def prove(search: Search, node_limit: int | None) -> None:
         rent_upper=rent_upper,
         most_lam=most_lam(search.goal, search.relaxation),
     )
-    is_bounded_apart = node_limit is None and _has_many(search) and not search.closed(_ROUTED_GAP)
+    is_known_to_be_far = search.incumbent is not None and not search.closed(_ROUTED_GAP)
+    is_bounded_apart = node_limit is None and _has_many(search) and is_known_to_be_far
     time_share = 1.0 - _REPLICAS_TIME_SHARE if is_bounded_apart else 1.0
     solution = _solve(search, milp, node_limit, time_share)
     search.bound = max(search.bound, min(solution.bound, cutoff))

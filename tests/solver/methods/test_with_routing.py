@@ -68,6 +68,23 @@ def test_what_is_not_proven_in_time_is_bounded_by_it(seed: int, monkeypatch: pyt
     assert search.outcome().bound == min(search.bound, search.value)
 
 
+def test_who_has_no_plan_yet_looks_for_one_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is open then: nothing is known to be far from anything."""
+    search, given = searched(of_few_models(0)), list[float]()
+
+    def noted(search: Search, milp: Milp, node_limit: int | None, time_share: float) -> MilpSolution:
+        given.append(time_share)
+        return MilpSolution("unknown", None, np.inf, -np.inf)
+
+    monkeypatch.setattr(with_routing, "_CLASSES_NEARBY", 0)
+    monkeypatch.setattr(with_routing, "_solve", noted)
+    with_routing.prove(search, None)
+    search.incumbent, search.value = None, np.inf
+    with_routing.prove(search, None)
+    with_a_plan, without = given
+    assert with_a_plan < without == 1.0
+
+
 @for_each("seed", [6, 8, 10, 13, 29, 39])  # which need a search with routing
 def test_plans_are_the_same_however_few_machines_are_near(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, wider = limited(seed), list[int]()
