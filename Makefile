@@ -82,10 +82,10 @@ replanning-demo: $(STAMP)
 	@$(BIN)/python examples/replanning_demo.py
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m 'not slow' $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
 test-all: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
