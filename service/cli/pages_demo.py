@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +13,9 @@ from sutler.service.client.errors import ServiceError
 from sutler.service.client.synchronous import Client
 from sutler.service.settings import for_a_child
 
-TIME_LIMIT_S: Final = 10.0  # of each plan: chosen, so that all are there while somebody still waits
-PATIENCE_S: Final = 90.0  # chosen: several times what a slow machine takes to start, poll and plan
+# Of each plan: chosen, so that all are there while somebody still waits.
+SOLVER: Final[Mapping[str, float]] = {"time_limit_s": 10.0}
+PATIENCE_S: Final = 240.0  # chosen: twice what a machine with four times its load takes to start, poll and plan
 SLO: Final = {"ttft_p90_s": 2.0, "tpot_p90_s": 0.05}
 CHAT: Final[dict[str, Any]] = {
     "objective": {"kind": "min_cost", "headroom_fraction": 0.2},
@@ -62,7 +63,7 @@ DEPLOYMENTS: Final = {"chat": CHAT, "code": CODE, "no-money": POOR}
 
 @contextmanager
 def playing(
-    folder: Path, environment: dict[str, str], *arguments: str, port: int, time_limit_s: float = TIME_LIMIT_S
+    folder: Path, environment: dict[str, str], *arguments: str, port: int, solver: Mapping[str, float] = SOLVER
 ) -> Iterator[str]:
     """A service with the deployments of the demo, as long as it lasts; yields its URL."""
     url = f"http://127.0.0.1:{port}"
@@ -76,7 +77,7 @@ def playing(
             # Only what this process has announced is asked: at the port somebody else's service may answer.
             _until(lambda: f"answers on {url}" in _said(folder), process, folder)
             _until(lambda: _is_polled(client), process, folder)
-            furnish(client, time_limit_s)
+            furnish(client, solver)
             _until(lambda: all(one.plan for one in client.deployments()), process, folder)
             live_in(client)
         yield url
@@ -89,10 +90,10 @@ def playing(
             process.wait()
 
 
-def furnish(client: Client, time_limit_s: float) -> None:
+def furnish(client: Client, solver: Mapping[str, float]) -> None:
     """Makes the deployments; their plans are begun at once."""
     for name, problem in DEPLOYMENTS.items():
-        client.apply(name, {**problem, "solver": {"time_limit_s": time_limit_s}})
+        client.apply(name, {**problem, "solver": {**solver}})
 
 
 def live_in(client: Client) -> None:

@@ -14,7 +14,7 @@ from sutler.solver.answer.routing import Routing, route, without_idle
 from sutler.solver.candidates.enumerate import Candidates
 from sutler.solver.methods import exact
 from sutler.solver.methods.finishing import finished
-from sutler.solver.methods.search import SearchOutcome
+from sutler.solver.methods.search import SearchOutcome, quick_gap
 from sutler.solver.plan import RobustAlternative
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal
@@ -22,7 +22,6 @@ from sutler.solver.polytope.preparation import prepare_at_low, scaled_to_one
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.progress import SecondsLeft, at_most
 
-_GOOD_GAP = 0.005  # as of the alternatives: near enough to the best for a plan that is better than another
 _NODES = 300  # as of the first plans of methods/exact.py
 _MOST_CARRIED_SECONDS = 5.0  # as of the alternatives
 
@@ -56,14 +55,14 @@ def best_from(
 ) -> FoundAtLow:
     """The most that is carried at low rates, searched from an allocation of the nominal polytope.
 
-    Within the good gap where that is more than `least_rps`, else within the gap that is asked for.
+    Within the quick gap where that is more than `least_rps`, else within the gap that is asked for.
     """
     own = polytope.candidates.take(allocation.candidate)
     low = scaled_to_one(prepare_at_low(polytope.problem, polytope.supply, enumerated, first=own))
     assert low is not None  # the allocation carries something
     start = replace(allocation, candidate=np.arange(len(own)))
     routing = route(low, start)
-    found = _searched(low, _GOOD_GAP, seconds_left, replace(start, share=routing.share, lam=routing.lam))
+    found = _searched(low, quick_gap(low), seconds_left, replace(start, share=routing.share, lam=routing.lam))
     settled = not found.outcome.proven or max(found.carried_rps, -found.outcome.bound * low.scale_rps) <= least_rps
     if found.carried_rps > least_rps or settled:
         return found
@@ -74,7 +73,7 @@ def cheapest(polytope: Polytope, enumerated: Candidates, seconds_left: SecondsLe
     """The least cost or power that carries the load and its headroom at low rates."""
     low = scaled_to_one(prepare_at_low(polytope.problem, polytope.supply, enumerated))
     assert low is not None  # scaled by the demand
-    return _searched(low, _GOOD_GAP, seconds_left)
+    return _searched(low, quick_gap(low), seconds_left)
 
 
 def _searched(low: Polytope, gap: float, seconds_left: SecondsLeft, start: Allocation | None = None) -> FoundAtLow:

@@ -25,7 +25,6 @@ from sutler.solver.methods import fleets_by_milp, fleets_by_tree, models_apart, 
 from sutler.solver.methods.fleets import bounds_of
 from sutler.solver.methods.search import (
     INCUMBENT_COLUMNS,
-    QUICK_GAP,
     QUICK_NODES,
     ROUNDING,
     Report,
@@ -33,6 +32,7 @@ from sutler.solver.methods.search import (
     SearchOutcome,
     nearby_classes,
     promising,
+    quick_gap,
     untold,
 )
 from sutler.solver.polytope.milp import Allocation
@@ -144,17 +144,16 @@ def as_busy_as_needed(polytope: Polytope, goal: Goal, relaxation: Relaxation) ->
 
 
 def quick(polytope: Polytope, goal: Goal, seconds_left: SecondsLeft) -> Allocation | None:
-    """Within half a percent of the best, where few nodes lead there; of several models, for which that takes seconds,
-    the best among the relaxation's most promising candidates, if there is one. None: none was found."""
+    """Within half a percent of the best, or the plan's own gap, where few nodes lead there; of several models, for
+    which that takes seconds, the best among the relaxation's most promising candidates, if there is one. None: none
+    was found."""
+    gap, nodes = quick_gap(polytope), QUICK_NODES
     if len(polytope.problem.models) > 1 and not _is_by_tree(polytope):
-        relaxation = solve_relaxation(polytope, goal)
-        gap, seconds, nodes = QUICK_GAP, seconds_left(), QUICK_NODES
+        relaxation, seconds = solve_relaxation(polytope, goal), seconds_left()
         found = near_best(polytope, goal, relaxation, relative_gap=gap, seconds=seconds, node_limit=nodes)
         if found is not None:
             return found
-    outcome = minimise(
-        polytope, goal, relative_gap=QUICK_GAP, seconds_left=seconds_left, node_limit=QUICK_NODES, is_part=True
-    )
+    outcome = minimise(polytope, goal, relative_gap=gap, seconds_left=seconds_left, node_limit=nodes, is_part=True)
     return outcome.allocation
 
 

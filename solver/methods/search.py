@@ -26,7 +26,7 @@ Report = Callable[[str, float, float], None]
 # model is left with the layouts of the relaxation alone.
 INCUMBENT_COLUMNS = 60
 COLUMNS_PER_MODEL = 12
-QUICK_NODES, QUICK_GAP = 20, 0.005  # what alternatives are good for: to tell half a percent
+QUICK_NODES, QUICK_GAP = 20, 0.005  # what alternatives are good for: to tell half a percent, where the plan does
 CUTOFF_SHARE = 0.8  # of the allowed gap: the nearer to 1, the fewer survivors; the rest is for HiGHS's tolerances
 LEAST_RELAXED = 1e-9  # replicas of a relaxed fleet below this are the LP's rounding
 ROUNDING = 1e-6  # relative: HiGHS's mip_feasibility_tolerance
@@ -114,6 +114,11 @@ class Search:
         bound = min(max(self.bound, self.relaxation.bound), self.value)
         proven = self.closed() or self.exhausted
         return SearchOutcome(self.incumbent, self.value, bound, proven, self.relaxation)
+
+
+def quick_gap(polytope: Polytope) -> float:
+    """What a fleet beside the plan may leave open: half a percent, or as much as the plan may."""
+    return max(QUICK_GAP, polytope.problem.options.relative_gap)
 
 
 def objective_of(goal: Goal, allocation: Allocation) -> float:

@@ -8,8 +8,9 @@ import pytest
 
 from sutler.solver import solve
 from sutler.solver.explanation.binding import binding
+from sutler.solver.methods import exact
 from sutler.solver.plan import Binding, Plan
-from sutler.solver.polytope.objectives import first_goal
+from sutler.solver.polytope.objectives import FIRST_PHASE_GAP_SHARE, first_goal
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.problem import Limits, ObjectiveKind, Problem
@@ -191,6 +192,26 @@ def test_an_alternative_that_does_not_exist_says_so() -> None:
     plan = solve(a_problem(offers=[an_offer("a")], rows=[measured("a", {"w1": 1.0})]))
     (alternative,) = plan.alternatives
     assert (alternative.without, alternative.value, alternative.rentals) == ("a", None, ())
+
+
+@pytest.mark.parametrize(("asked", "sought"), [(0.001, 0.005), (0.2, 0.2)])
+def test_alternatives_are_sought_no_closer_than_the_plan(
+    asked: float, sought: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a percent is enough for alternatives, and so is what is enough for the plan."""
+    gaps: list[float] = []
+
+    def spied(*arguments: Any, relative_gap: float, **others: Any) -> Any:
+        gaps.append(relative_gap)
+        return minimise(*arguments, relative_gap=relative_gap, **others)
+
+    minimise = exact.minimise
+    monkeypatch.setattr(exact, "minimise", spied)
+    problem = melange()
+    plan = solve(replace(problem, options=replace(problem.options, relative_gap=asked)))
+    of_the_plan, *beside = gaps
+    assert of_the_plan == about(FIRST_PHASE_GAP_SHARE * asked)
+    assert beside == [sought] * len(plan.alternatives) != []
 
 
 def test_melange_without_its_h100_costs_more() -> None:
