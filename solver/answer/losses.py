@@ -58,7 +58,7 @@ def losses_of(polytope: Polytope, allocation: Allocation, placement: Placement, 
     problem, after, found = polytope.problem, polytope.without_shares(), []
     load = lam if polytope.losses.load_rps is None else polytope.losses.load_rps / polytope.scale_rps
     routed: dict[tuple[object, ...], tuple[Allocation, Routing]] = {}
-    itself, alike = np.arange(len(polytope.rate)), _alike(polytope)
+    itself, alike = np.arange(len(polytope.rate)), _alike(polytope, allocation.candidate)
     for kind in KINDS:
         is_asked, of_kind = kind in problem.resilience.survive, []
         told_apart = itself if is_asked else alike  # of a loss that nobody asked for, only what it leaves is stated
@@ -85,12 +85,13 @@ def losses_of(polytope: Polytope, allocation: Allocation, placement: Placement, 
     return tuple(sorted(found, key=lambda loss: loss.carried_fraction))
 
 
-def _alike(polytope: Polytope) -> IntArray:
-    """[C] the same number for candidates of which a fleet carries as much, whichever it has: in a fleet that runs,
+def _alike(polytope: Polytope, used: IntArray) -> IntArray:
+    """[C] the same number for those used of which a fleet carries as much, whichever it has: in a fleet that runs,
     every replica is a candidate of its own."""
-    of = polytope.candidates
-    rows = np.column_stack([of.model, of.role, polytope.flow_of, polytope.rate])
-    return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+    of, found = polytope.candidates, np.zeros(len(polytope.rate), dtype=np.int64)
+    rows = np.column_stack([of.model[used], of.role[used], polytope.flow_of[used], polytope.rate[used]])
+    found[used] = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    return found
 
 
 def _without(allocation: Allocation, fallen: Mapping[int, int]) -> Allocation:

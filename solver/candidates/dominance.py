@@ -34,15 +34,16 @@ def prune_dominated(candidates: Candidates) -> Candidates:
     return candidates.take(undominated(candidates))
 
 
-def undominated(candidates: Candidates) -> IntArray:
-    """Rows of the candidates that are not dominated, ascending."""
+def undominated(candidates: Candidates, wanted: BoolArray | None = None) -> IntArray:
+    """Rows of the candidates that are not dominated, ascending. `wanted` [C]: which to tell; None: all."""
     if len(candidates) == 0:
         return np.zeros(0, dtype=np.int64)
     rows = np.flatnonzero(_best_of_equal_pieces(candidates))
     candidates = candidates.take(rows)
     index = _SignatureIndex(candidates)
-    dominated = _dominated_by_parts(candidates, index) | _dominated_by_halves(candidates, index)
-    return rows[~dominated]
+    left = np.ones(len(rows), dtype=np.bool_) if wanted is None else wanted[rows]
+    left = _not_by_parts(candidates, index, left)
+    return rows[_not_by_halves(candidates, index, left)]
 
 
 def signatures(candidates: Candidates) -> UintArray:
@@ -117,38 +118,39 @@ def _best_of_equal_pieces(candidates: Candidates) -> BoolArray:
     return kept
 
 
-def _dominated_by_parts(candidates: Candidates, index: _SignatureIndex) -> BoolArray:
-    """Replicas that one of their pieces and the rest of them, each a replica of its own, replace."""
-    dominated = np.zeros(len(candidates), dtype=np.bool_)
+def _not_by_parts(candidates: Candidates, index: _SignatureIndex, left: BoolArray) -> BoolArray:
+    """Drops from those `left` replicas that one of their pieces and the rest of them, each a replica of its own,
+    replace."""
+    left = left.copy()
     if candidates.piece_size.shape[1] == 1:
-        return dominated
+        return left
     tokens = _piece_tokens(candidates)
     base = _owner_tokens(candidates)
     several = candidates.piece_size[:, 1] > 0
     for column in range(candidates.piece_size.shape[1]):
-        rows = np.flatnonzero(several & ~dominated & (candidates.piece_size[:, column] > 0))
+        rows = np.flatnonzero(several & left & (candidates.piece_size[:, column] > 0))
         with np.errstate(over="ignore"):
             part_keys = base[rows] + tokens[rows, column]
             rest_keys = index.keys[rows] - tokens[rows, column]
         for part, rest in product(index.members(part_keys), index.members(rest_keys)):
             both = (part >= 0) & (rest >= 0)
-            dominated[rows[both]] |= _together_as_good(candidates, rows[both], part[both], rest[both])
-    return dominated
+            left[rows[both]] &= ~_together_as_good(candidates, rows[both], part[both], rest[both])
+    return left
 
 
-def _dominated_by_halves(candidates: Candidates, index: _SignatureIndex) -> BoolArray:
-    """One-piece replicas that two replicas on pieces of half the size replace."""
-    dominated = np.zeros(len(candidates), dtype=np.bool_)
+def _not_by_halves(candidates: Candidates, index: _SignatureIndex, left: BoolArray) -> BoolArray:
+    """Drops from those `left` one-piece replicas that two replicas on pieces of half the size replace."""
+    left = left.copy()
     single = (candidates.piece_size[:, 1:] == 0).all(axis=1) & np.isin(candidates.piece_size[:, 0], PIECE_SIZES[1:])
-    rows = np.flatnonzero(single)
+    rows = np.flatnonzero(single & left)
     with np.errstate(over="ignore"):
         keys = _owner_tokens(candidates)[rows] + _token(
             candidates.piece_pool[rows, 0] + 1, candidates.piece_size[rows, 0] // 2
         )
     for half in index.members(keys):
         there = half >= 0
-        dominated[rows[there]] |= _together_as_good(candidates, rows[there], half[there], half[there])
-    return dominated
+        left[rows[there]] &= ~_together_as_good(candidates, rows[there], half[there], half[there])
+    return left
 
 
 def _together_as_good(candidates: Candidates, rows: IntArray, first: IntArray, second: IntArray) -> BoolArray:

@@ -47,8 +47,9 @@ class Enumerated:
 
     def only_kept_at_low(self) -> Candidates:
         """The candidates that others replace at the rates themselves, but not at the low end of the bands."""
-        at_low = undominated(replace(self.candidates, rps=self.candidates.low_rps))
-        return self.candidates.take(np.setdiff1d(at_low, self.kept))
+        is_replaced = np.ones(len(self.candidates), dtype=np.bool_)
+        is_replaced[self.kept] = False
+        return self.candidates.take(undominated(replace(self.candidates, rps=self.candidates.low_rps), is_replaced))
 
 
 def enumerated(problem: Problem, *, unlimited_networks: Collection[str] = ()) -> Enumerated:

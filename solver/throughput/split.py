@@ -8,6 +8,7 @@ whose slowest stage is fastest wins.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +19,7 @@ BATCHES = (1, 8, 32, 96, 256)
 ROWS_PER_BLOCK = 4096  # layouts at a time, so that arrays stay in the processor's cache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SplitCosts:
     """What a layer costs on each kind of stage for one typical request, arrays [num_kinds + 1], 0 last (padding).
 
@@ -34,6 +35,11 @@ class SplitCosts:
     sequence_bytes: FloatArray
     longest_bytes: FloatArray
     shortest_bytes: FloatArray
+
+    @cached_property
+    def is_slower_in_smaller_batches(self) -> bool:
+        """Whether no layer and no head takes less of a request's time in a smaller batch."""
+        return all(bool((np.diff(costs) <= 0).all()) for costs in (self.layer_s, self.head_s))
 
 
 def balanced_layers(
@@ -57,20 +63,24 @@ def _balanced_block(
     best = np.zeros(kind.shape, dtype=np.int64)
     best_s = np.full(len(stages), np.inf)
 
-    def offer(index: int, sequence_bytes: FloatArray, rows: IntArray) -> None:
+    def offer(index: int, sequence_bytes: FloatArray, rows: IntArray) -> IntArray:
+        """Returns the rows whose split memory leaves less level than it could be."""
         which, count, there = kind.take(rows, axis=1), stages[rows], is_stage.take(rows, axis=1)
         layer_s = costs.layer_s[:, :, index][which, count - 1]
         head_s = costs.head_s[:, :, index][which, count - 1] * is_last.take(rows, axis=1)
         capacity = _capacity(free_bytes.take(rows, axis=1), (costs.layer_bytes + sequence_bytes)[which], there)
         split = _split(layer_s, head_s, capacity, there, layers)
         slowest = np.where(there, split * layer_s + head_s, 0.0).max(axis=0)
-        better = np.flatnonzero((split.sum(axis=0) == layers) & (slowest < best_s[rows]))
+        better = np.flatnonzero((split.sum(axis=0) == layers) & (slowest <= best_s[rows]))
         best[:, rows[better]], best_s[rows[better]] = split[:, better], slowest[better]
+        return rows[((split >= capacity) & there).any(axis=0)]
 
     # The longest sequence has to fit wherever it can, or a split that suits the mean would exclude a workload.
-    possible = np.flatnonzero(stages <= layers)
-    for index, batch in enumerate(BATCHES):
-        offer(index, np.maximum(batch * costs.sequence_bytes, costs.longest_bytes), possible)
+    possible = left = np.flatnonzero(stages <= layers)
+    for index, batch in reversed(list(enumerate(BATCHES))):
+        bound = offer(index, np.maximum(batch * costs.sequence_bytes, costs.longest_bytes), left)
+        if costs.is_slower_in_smaller_batches:  # then more memory is all that another batch could be better for
+            left = bound
     for sequence_bytes in (costs.sequence_bytes, costs.shortest_bytes):
         offer(0, sequence_bytes, possible[np.isinf(best_s[possible])])
     return best
