@@ -38,9 +38,10 @@ def undominated(candidates: Candidates, wanted: BoolArray | None = None) -> IntA
     """Rows of the candidates that are not dominated, ascending. `wanted` [C]: which to tell; None: all."""
     if len(candidates) == 0:
         return np.zeros(0, dtype=np.int64)
-    rows = np.flatnonzero(_best_of_equal_pieces(candidates))
-    candidates = candidates.take(rows)
-    index = _SignatureIndex(candidates)
+    keys = signatures(candidates)
+    index = _SignatureIndex(keys, np.argsort(keys, kind="stable"))
+    best = _best_of_equal_pieces(candidates, index)
+    rows, candidates, index = np.flatnonzero(best), candidates.take(best), index.only(best)
     left = np.ones(len(rows), dtype=np.bool_) if wanted is None else wanted[rows]
     left = _not_by_parts(candidates, index, left)
     return rows[_not_by_halves(candidates, index, left)]
@@ -82,10 +83,17 @@ def _token(first: IntArray, second: IntArray) -> UintArray:
 class _SignatureIndex:
     """Candidates by signature: rows of a signature are `order[start : start + count]`."""
 
-    def __init__(self, candidates: Candidates) -> None:
-        self.keys = signatures(candidates)
-        self.order = np.argsort(self.keys, kind="stable")
-        self.unique, self.start, self.count = np.unique(self.keys[self.order], return_index=True, return_counts=True)
+    def __init__(self, keys: UintArray, order: IntArray) -> None:
+        ascending = keys[order]
+        self.keys, self.order = keys, order
+        self.start = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+        self.count = np.diff(np.append(self.start, len(order)))
+        self.unique = ascending[self.start]
+
+    def only(self, kept: BoolArray) -> "_SignatureIndex":
+        """Of those candidates [C] alone, in new numbers."""
+        number = np.cumsum(kept) - 1
+        return _SignatureIndex(self.keys[kept], number[self.order[kept[self.order]]])
 
     def members(self, keys: UintArray) -> list[IntArray]:
         """The first candidates of each signature, one array per rank, -1 where there is none."""
@@ -98,9 +106,8 @@ class _SignatureIndex:
         ]
 
 
-def _best_of_equal_pieces(candidates: Candidates) -> BoolArray:
+def _best_of_equal_pieces(candidates: Candidates, index: _SignatureIndex) -> BoolArray:
     """Keeps of the layouts of one signature those that no other matches on every workload (the first of equals)."""
-    index = _SignatureIndex(candidates)
     kept = np.ones(len(candidates), dtype=np.bool_)
     for count in np.unique(index.count):
         if count == 1:

@@ -16,6 +16,7 @@ from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 
 # Batches tried per layout; between two of them the split hardly changes.
 BATCHES = (1, 8, 32, 96, 256)
+_ROUNDED = 1 + 1e-12  # sums of a few floats may be off by that much
 ROWS_PER_BLOCK = 4096  # layouts at a time, so that arrays stay in the processor's cache
 
 
@@ -39,7 +40,9 @@ class SplitCosts:
     @cached_property
     def is_slower_in_smaller_batches(self) -> bool:
         """Whether no layer and no head takes less of a request's time in a smaller batch."""
-        return all(bool((np.diff(costs) <= 0).all()) for costs in (self.layer_s, self.head_s))
+        return all(
+            bool((costs[..., 1:] <= costs[..., :-1] * _ROUNDED).all()) for costs in (self.layer_s, self.head_s)
+        )
 
 
 def balanced_layers(

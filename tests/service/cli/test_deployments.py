@@ -379,13 +379,17 @@ def test_plans_that_were_missed_are_told_one_by_one(running: Running, planned: s
 
 def test_ctrl_c_ends_the_watch_with_130(running: Running, planned: str) -> None:
     command = [sys.executable, "-m", "sutler", "deployments", "watch", planned, "--after", "0"]
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    )
+    try:
         assert process.stdout is not None
         first = process.stdout.readline().decode()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.communicate()
     assert re.match(rf"{MOMENT} {planned} revision 1: ", first), (first, err)
     assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
 
