@@ -8,10 +8,11 @@ import math
 from datetime import datetime
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.types import AwareDatetime
 from pydantic_core import PydanticCustomError
 
+from sutler.service.documents.described import Described
 from sutler.service.errors import FieldProblem
 
 # No control characters and no invisible direction marks: names end up in terminals, logs and file names.
@@ -19,7 +20,7 @@ PRINTABLE: Final = r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+$"
 PRINTABLE_OR_NONE: Final = PRINTABLE.removesuffix("+$") + "*$"  # as a form sends a field that nobody has filled in
 
 
-class Document(BaseModel):
+class Document(Described):
     """Base of all documents: nothing is converted, nothing unknown is accepted, nothing changes later."""
 
     model_config = ConfigDict(
@@ -28,7 +29,6 @@ class Document(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         validate_default=True,
-        use_attribute_docstrings=True,
     )
 
 

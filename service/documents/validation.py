@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from sutler.service.documents.described import descriptions
 from sutler.service.documents.errors import DocumentError
 from sutler.service.documents.fields import PRINTABLE, Document
 from sutler.service.documents.kinds import CALLED
@@ -235,9 +236,9 @@ def _unit_of(name: str) -> str:
 
 def _missing(kind: type[Document], location: Location) -> str:
     for owner in _owners(kind, location):
-        for name, field in owner.model_fields.items():
-            if (field.alias or name) == location[-1] and field.description:
-                return f"is missing: {_first_sentence(field.description)}"
+        for name, words in descriptions(owner).items():
+            if (owner.model_fields[name].alias or name) == location[-1]:
+                return f"is missing: {_first_sentence(words)}"
     return "is missing"
 
 

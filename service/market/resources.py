@@ -2,17 +2,16 @@
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from sutler.service.documents.described import Described
 from sutler.service.documents.market import OfferDocument
 from sutler.service.web.resource import Resource
 
 
-class OffersPage(BaseModel):
+class OffersPage(Described):
     """Offers, the cheapest GPU-hour first unless `sort` says otherwise. All pages of a list show the market at the
     same instant."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     taken_at: datetime
     """The instant that is shown."""
@@ -116,7 +115,7 @@ class OutlookResource(Resource):
     """By what rates are told apart at this cloud, the coarsest first."""
 
 
-class OutlookPage(BaseModel):
+class OutlookPage(Described):
     """Kinds of offers that machines were watched of, by GPU, size, contract and provider."""
 
     within_s: float
@@ -150,7 +149,7 @@ class InterruptionsResource(Resource):
     """For how long they were held; 0: nothing was seen, and the rate is assumed or that of its like."""
 
 
-class InterruptionsPage(BaseModel):
+class InterruptionsPage(Described):
     """What was learnt, of contracts as a whole, of providers and of their GPUs."""
 
     items: list[InterruptionsResource]

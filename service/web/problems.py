@@ -8,11 +8,11 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 
+from sutler.service.documents.described import Described
 from sutler.service.errors import DEFECT, FieldProblem, Kind, SutlerError, short_repr
 from sutler.service.web.access_log import GONE
 from sutler.service.web.errors import BAD_PARAMETER
@@ -45,7 +45,7 @@ DESCRIPTIONS: Final = {
 }
 
 
-class WrongField(BaseModel):
+class WrongField(Described):
     """One field that is wrong."""
 
     field: str
@@ -56,10 +56,8 @@ class WrongField(BaseModel):
     """What to do about it."""
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(Described):
     """What went wrong and what to do (RFC 9457)."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str
     """Stable name of the kind of problem, a URN."""
@@ -69,7 +67,7 @@ class ProblemDetails(BaseModel):
     """The HTTP status."""
     detail: str
     """This occurrence, with its remedy."""
-    errors: list[WrongField] = []
+    errors: list[WrongField] = []  # noqa: RUF012, copied for each
     """Every field that is wrong."""
     request_id: str | None = None
     """Names the request in the logs."""

@@ -3,7 +3,9 @@
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from sutler.service.documents.fields import Document, GpuName, Name, Timestamp, reject
 from sutler.service.documents.market import ContractName
@@ -49,18 +51,21 @@ class HoldingDocument(Document):
         return self
 
 
-def _or_a_bare_list(schema: dict[str, Any]) -> None:
-    whole = {key: schema.pop(key) for key in list(schema) if key not in ("title", "description")}
-    schema["anyOf"] = [whole, whole["properties"]["holdings"]]
-
-
 class HoldingsDocument(Document):
     """Everything that is rented now: `{"holdings": [...]}`, or the list alone. Nothing is rented: an empty list."""
 
-    model_config = ConfigDict(json_schema_extra=_or_a_bare_list)
-
     holdings: Annotated[tuple[HoldingDocument, ...], Field(strict=False)]
     """What is rented; what is not listed is not rented."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> JsonSchemaValue:
+        found = super().__get_pydantic_json_schema__(core_schema, handler)
+        schema = handler.resolve_ref_schema(found)
+        whole = {key: schema.pop(key) for key in list(schema) if key not in ("title", "description")}
+        schema["anyOf"] = [whole, whole["properties"]["holdings"]]
+        return found
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,68 @@
+"""What fields mean, from the strings below them."""
+
+from typing import Generic, TypeVar
+
+from pydantic import Field
+
+from sutler.service.documents.described import Described, descriptions
+
+T = TypeVar("T")
+
+
+class Part(Described):
+    """Says what it is."""
+
+    width_m: float
+    """Metres,
+    not feet."""
+    unsaid: int = 0
+
+
+class Whole(Part, Generic[T]):
+    unsaid: int = 1
+    """Said here."""
+    width_m: float
+    named: str = Field(alias="name")
+    """What others call it."""
+    part: Part
+    """Says what it is."""
+    other: Part
+    """Not the same."""
+    stated: int = Field(description="In place of what is below.")
+    """Below."""
+    items: list[T]
+    """Any."""
+
+    class Within(Described):
+        depth: int
+        """How deep."""
+
+
+def test_a_string_below_a_field_says_what_it_means() -> None:
+    assert descriptions(Part) == {"width_m": "Metres,\nnot feet."}
+    properties = Part.model_json_schema()["properties"]
+    assert properties["width_m"]["description"] == "Metres,\nnot feet."
+    assert "description" not in properties["unsaid"]
+
+
+def test_a_class_says_anew_what_its_own_fields_mean() -> None:
+    for model in (Whole, Whole[int]):
+        said = {name: shown.get("description") for name, shown in model.model_json_schema()["properties"].items()}
+        assert said == {
+            "width_m": None,
+            "unsaid": "Said here.",
+            "name": "What others call it.",
+            "part": None,  # its type says it
+            "other": "Not the same.",
+            "stated": "In place of what is below.",
+            "items": "Any.",
+        }
+
+
+def test_classes_inside_others_are_told_from_them() -> None:
+    class Local(Described):
+        height_m: int
+        """How high."""
+
+    assert descriptions(Whole.Within) == {"depth": "How deep."}
+    assert descriptions(Local) == {"height_m": "How high."}
