@@ -48,7 +48,7 @@ def _said_in(module: str) -> dict[str, dict[str, str]]:
     """The strings of a module by class and attribute; none where its source is not there."""
     try:
         source = inspect.getsource(sys.modules[module])
-    except OSError:
+    except (OSError, TypeError):  # as of what is typed into an interpreter
         return {}
     return dict(_said_of_classes(ast.parse(source).body, ""))
 

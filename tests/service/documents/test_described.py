@@ -1,7 +1,10 @@
 """What fields mean, from the strings below them."""
 
+import sys
+from types import ModuleType
 from typing import Generic, TypeVar
 
+import pytest
 from pydantic import Field
 
 from sutler.service.documents.described import Described, descriptions
@@ -66,3 +69,11 @@ def test_classes_inside_others_are_told_from_them() -> None:
 
     assert descriptions(Whole.Within) == {"depth": "How deep."}
     assert descriptions(Local) == {"height_m": "How high."}
+
+
+def test_without_its_source_a_class_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = ModuleType("typed_in")
+    monkeypatch.setitem(sys.modules, "typed_in", typed)
+    exec("from sutler.service.documents.described import Described\nclass Typed(Described):\n    x: int", vars(typed))
+    assert descriptions(typed.Typed) == {}
+    assert "description" not in typed.Typed.model_json_schema()["properties"]["x"]
