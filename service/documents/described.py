@@ -38,7 +38,7 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, Described) and (own := inspect.get_annotations(owner)):
-            said = _said_in(owner.__module__).get(owner.__qualname__, {})
+            said = _said_in(owner.__module__).get(owner.__name__, {})
             found = {name: words for name, words in found.items() if name not in own} | said
     return {name: found[name] for name in model.model_fields if name in found}
 
@@ -50,17 +50,8 @@ def _said_in(module: str) -> dict[str, dict[str, str]]:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):  # as of what is typed into an interpreter
         return {}
-    return dict(_said_of_classes(ast.parse(source).body, ""))
-
-
-def _said_of_classes(body: Sequence[ast.stmt], within: str) -> Iterator[tuple[str, dict[str, str]]]:
-    for statement in body:
-        if isinstance(statement, ast.ClassDef):
-            name = within + statement.name
-            yield name, dict(_said_of_attributes(statement.body))
-            yield from _said_of_classes(statement.body, f"{name}.")
-        elif isinstance(statement, ast.FunctionDef):
-            yield from _said_of_classes(statement.body, f"{within}{statement.name}.<locals>.")
+    classes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    return {each.name: dict(_said_of_attributes(each.body)) for each in classes}
 
 
 def _said_of_attributes(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:

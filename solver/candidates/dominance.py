@@ -34,17 +34,15 @@ def prune_dominated(candidates: Candidates) -> Candidates:
     return candidates.take(undominated(candidates))
 
 
-def undominated(candidates: Candidates, wanted: BoolArray | None = None) -> IntArray:
-    """Rows of the candidates that are not dominated, ascending. `wanted` [C]: which to tell; None: all."""
+def undominated(candidates: Candidates) -> IntArray:
+    """Rows of the candidates that are not dominated, ascending."""
     if len(candidates) == 0:
         return np.zeros(0, dtype=np.int64)
-    keys = signatures(candidates)
-    index = _SignatureIndex(keys, np.argsort(keys, kind="stable"))
-    best = _best_of_equal_pieces(candidates, index)
-    rows, candidates, index = np.flatnonzero(best), candidates.take(best), index.only(best)
-    left = np.ones(len(rows), dtype=np.bool_) if wanted is None else wanted[rows]
-    left = _not_by_parts(candidates, index, left)
-    return rows[_not_by_halves(candidates, index, left)]
+    rows = np.flatnonzero(_best_of_equal_pieces(candidates))
+    candidates = candidates.take(rows)
+    index = _SignatureIndex(candidates)
+    dominated = _dominated_by_parts(candidates, index) | _dominated_by_halves(candidates, index)
+    return rows[~dominated]
 
 
 def signatures(candidates: Candidates) -> UintArray:
@@ -83,17 +81,10 @@ def _token(first: IntArray, second: IntArray) -> UintArray:
 class _SignatureIndex:
     """Candidates by signature: rows of a signature are `order[start : start + count]`."""
 
-    def __init__(self, keys: UintArray, order: IntArray) -> None:
-        ascending = keys[order]
-        self.keys, self.order = keys, order
-        self.start = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
-        self.count = np.diff(np.append(self.start, len(order)))
-        self.unique = ascending[self.start]
-
-    def only(self, kept: BoolArray) -> "_SignatureIndex":
-        """Of those candidates [C] alone, in new numbers."""
-        number = np.cumsum(kept) - 1
-        return _SignatureIndex(self.keys[kept], number[self.order[kept[self.order]]])
+    def __init__(self, candidates: Candidates) -> None:
+        self.keys = signatures(candidates)
+        self.order = np.argsort(self.keys, kind="stable")
+        self.unique, self.start, self.count = np.unique(self.keys[self.order], return_index=True, return_counts=True)
 
     def members(self, keys: UintArray) -> list[IntArray]:
         """The first candidates of each signature, one array per rank, -1 where there is none."""
@@ -106,8 +97,9 @@ class _SignatureIndex:
         ]
 
 
-def _best_of_equal_pieces(candidates: Candidates, index: _SignatureIndex) -> BoolArray:
+def _best_of_equal_pieces(candidates: Candidates) -> BoolArray:
     """Keeps of the layouts of one signature those that no other matches on every workload (the first of equals)."""
+    index = _SignatureIndex(candidates)
     kept = np.ones(len(candidates), dtype=np.bool_)
     for count in np.unique(index.count):
         if count == 1:
@@ -125,39 +117,38 @@ def _best_of_equal_pieces(candidates: Candidates, index: _SignatureIndex) -> Boo
     return kept
 
 
-def _not_by_parts(candidates: Candidates, index: _SignatureIndex, left: BoolArray) -> BoolArray:
-    """Drops from those `left` replicas that one of their pieces and the rest of them, each a replica of its own,
-    replace."""
-    left = left.copy()
+def _dominated_by_parts(candidates: Candidates, index: _SignatureIndex) -> BoolArray:
+    """Replicas that one of their pieces and the rest of them, each a replica of its own, replace."""
+    dominated = np.zeros(len(candidates), dtype=np.bool_)
     if candidates.piece_size.shape[1] == 1:
-        return left
+        return dominated
     tokens = _piece_tokens(candidates)
     base = _owner_tokens(candidates)
     several = candidates.piece_size[:, 1] > 0
     for column in range(candidates.piece_size.shape[1]):
-        rows = np.flatnonzero(several & left & (candidates.piece_size[:, column] > 0))
+        rows = np.flatnonzero(several & ~dominated & (candidates.piece_size[:, column] > 0))
         with np.errstate(over="ignore"):
             part_keys = base[rows] + tokens[rows, column]
             rest_keys = index.keys[rows] - tokens[rows, column]
         for part, rest in product(index.members(part_keys), index.members(rest_keys)):
             both = (part >= 0) & (rest >= 0)
-            left[rows[both]] &= ~_together_as_good(candidates, rows[both], part[both], rest[both])
-    return left
+            dominated[rows[both]] |= _together_as_good(candidates, rows[both], part[both], rest[both])
+    return dominated
 
 
-def _not_by_halves(candidates: Candidates, index: _SignatureIndex, left: BoolArray) -> BoolArray:
-    """Drops from those `left` one-piece replicas that two replicas on pieces of half the size replace."""
-    left = left.copy()
+def _dominated_by_halves(candidates: Candidates, index: _SignatureIndex) -> BoolArray:
+    """One-piece replicas that two replicas on pieces of half the size replace."""
+    dominated = np.zeros(len(candidates), dtype=np.bool_)
     single = (candidates.piece_size[:, 1:] == 0).all(axis=1) & np.isin(candidates.piece_size[:, 0], PIECE_SIZES[1:])
-    rows = np.flatnonzero(single & left)
+    rows = np.flatnonzero(single)
     with np.errstate(over="ignore"):
         keys = _owner_tokens(candidates)[rows] + _token(
             candidates.piece_pool[rows, 0] + 1, candidates.piece_size[rows, 0] // 2
         )
     for half in index.members(keys):
         there = half >= 0
-        left[rows[there]] &= ~_together_as_good(candidates, rows[there], half[there], half[there])
-    return left
+        dominated[rows[there]] |= _together_as_good(candidates, rows[there], half[there], half[there])
+    return dominated
 
 
 def _together_as_good(candidates: Candidates, rows: IntArray, first: IntArray, second: IntArray) -> BoolArray:

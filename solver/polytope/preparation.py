@@ -47,9 +47,8 @@ class Enumerated:
 
     def only_kept_at_low(self) -> Candidates:
         """The candidates that others replace at the rates themselves, but not at the low end of the bands."""
-        is_replaced = np.ones(len(self.candidates), dtype=np.bool_)
-        is_replaced[self.kept] = False
-        return self.candidates.take(undominated(replace(self.candidates, rps=self.candidates.low_rps), is_replaced))
+        at_low = undominated(replace(self.candidates, rps=self.candidates.low_rps))
+        return self.candidates.take(np.setdiff1d(at_low, self.kept))
 
 
 def enumerated(problem: Problem, *, unlimited_networks: Collection[str] = ()) -> Enumerated:

@@ -36,10 +36,6 @@ class Whole(Part, Generic[T]):
     items: list[T]
     """Any."""
 
-    class Within(Described):
-        depth: int
-        """How deep."""
-
 
 def test_a_string_below_a_field_says_what_it_means() -> None:
     assert descriptions(Part) == {"width_m": "Metres,\nnot feet."}
@@ -60,15 +56,6 @@ def test_a_class_says_anew_what_its_own_fields_mean() -> None:
             "stated": "In place of what is below.",
             "items": "Any.",
         }
-
-
-def test_classes_inside_others_are_told_from_them() -> None:
-    class Local(Described):
-        height_m: int
-        """How high."""
-
-    assert descriptions(Whole.Within) == {"depth": "How deep."}
-    assert descriptions(Local) == {"height_m": "How high."}
 
 
 def test_without_its_source_a_class_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

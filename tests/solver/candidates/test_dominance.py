@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from sutler.solver.candidates.dominance import signatures, undominated
+from sutler.solver.candidates.dominance import signatures
 from sutler.solver.problem import MeasuredRate, ObjectiveKind, Offer, Problem, Search
 from tests.builders import (
     OBJECTIVES,
@@ -40,15 +39,6 @@ def kept(*rows: MeasuredRate, offers: tuple[Offer, ...] = (MACHINE,), **others: 
 
 def rates(w1: float, w2: float) -> Mapping[str, float]:
     return {"w1": w1, "w2": w2}
-
-
-@for_each("seed", range(6), quick=2)
-def test_of_some_candidates_those_are_told_that_none_of_all_replaces(seed: int) -> None:
-    candidates = polytope_of(random_estimated_problem(seed, "max_throughput"), pruned=False).candidates
-    wanted = np.random.default_rng(seed).random(len(candidates)) < 0.5
-    found = undominated(candidates)
-    assert 0 < len(found) < len(candidates)
-    assert undominated(candidates, wanted).tolist() == found[wanted[found]].tolist()
 
 
 @pytest.mark.slow
