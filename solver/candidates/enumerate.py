@@ -32,7 +32,7 @@ from sutler.solver.throughput.mixes import most_columns
 
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
-_SHAPES_OF_PART = 3600  # chosen: shorter arrays leave the interpreter to others for too short a time
+_SHAPES_OF_PART = 7200  # chosen: shorter arrays leave the interpreter to others for too short a time
 _DIGITS = 10  # chosen: bisections that lead to rates end well before, and no rate is known nearly as well
 _TENS = np.array([float(f"1e{exponent}") for exponent in range(40)])  # numpy's powers have last bits of their own
 

@@ -39,7 +39,7 @@ def load_ceilings(capped: Capped, rps: FloatArray, limits: Sequence[LimitOfEach]
     # points of mixes and those of sets have found is looked at again.
     asked_for = [np.full(len(whole), most_load), np.minimum(whole, most_load)]
     found = kept(np.stack([mixture.busy_share(times) for times in asked_for], axis=1)).max(axis=1)
-    found = np.maximum(found, _by_halving(mixture, limits, most_load))
+    found = np.maximum(found, _by_halving(mixture, limits, most_load)[0])
     low = np.zeros((len(found), 1))
     for step in (1 / _STEPS, 1 / _STEPS**2, 1 / _STEPS**3):
         share = low + step * np.arange(1, _STEPS + 1)
@@ -49,14 +49,27 @@ def load_ceilings(capped: Capped, rps: FloatArray, limits: Sequence[LimitOfEach]
     return np.where(unit.any(axis=0) & (found > _LEAST_LOAD), found, 0.0)
 
 
-def mix_ceilings(capped: Capped, mix: FloatArray, limits: Sequence[LimitOfEach], *, most_load: float) -> FloatArray:
-    """Returns the requests/s [num_layouts] of all workloads of a mix, shares [W, 1], that keep all limits, or 0."""
+def mix_ceilings(
+    capped: Capped,
+    mix: FloatArray,
+    limits: Sequence[LimitOfEach],
+    *,
+    most_load: float,
+    known_rps: FloatArray,
+    known_share: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Returns the requests/s [num_layouts] of all workloads of a mix, shares [W, 1], that keep all limits, or 0, and
+    the share of the sequences that then runs. 0 as well where `known_share` of them misses a limit, which carries no
+    more than `known_rps`: then nothing that carries more keeps them."""
     with np.errstate(divide="ignore"):
         full_rps = 1.0 / summed(mix / capped.full_rps)
     unit = full_rps * mix
+    load, share = np.where(_keeps_any_queue(capped, unit, limits), most_load, 0.0), np.ones(len(full_rps))
     asked = Mixture.of(capped, unit / QUEUED_SHARE)
-    found = np.where(_keeps_any_queue(capped, unit, limits), most_load, _by_halving(asked, limits, most_load))
-    return np.asarray(np.where(found > _LEAST_LOAD, found, 0.0) * full_rps)
+    known_load, keeps = asked.keeps(known_share, limits)
+    hopeful = np.flatnonzero((load == 0) & (keeps | (known_load * full_rps > known_rps)))
+    load[hopeful], share[hopeful] = _by_halving(asked.take(hopeful), limits, most_load)
+    return np.where(load > _LEAST_LOAD, load, 0.0) * full_rps, share
 
 
 def _keeps_any_queue(capped: Capped, unit: FloatArray, limits: Sequence[LimitOfEach]) -> BoolArray:
@@ -64,13 +77,15 @@ def _keeps_any_queue(capped: Capped, unit: FloatArray, limits: Sequence[LimitOfE
     return Mixture.of(capped, unit).keeps(np.ones(unit.shape[1]), limits)[1]
 
 
-def _by_halving(mixture: Mixture, limits: Sequence[LimitOfEach], most_load: float) -> FloatArray:
-    """Returns the largest load that is found to keep the limits by halving the logarithm of the busy share."""
-    found = np.zeros(len(mixture.load))
+def _by_halving(mixture: Mixture, limits: Sequence[LimitOfEach], most_load: float) -> tuple[FloatArray, FloatArray]:
+    """Returns the largest load that is found to keep the limits by halving the logarithm of the busy share, and that
+    share."""
+    found, share = np.zeros(len(mixture.load)), np.ones(len(mixture.load))
     low, high = np.full(len(found), np.log(_LEAST_LOAD)), np.zeros(len(found))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         load, keeps = mixture.keeps(np.exp(middle), limits)
-        found = np.maximum(found, np.where(keeps, np.minimum(load, most_load), 0.0))
+        better = keeps & (np.minimum(load, most_load) > found)
+        found, share = np.where(better, np.minimum(load, most_load), found), np.where(better, np.exp(middle), share)
         low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
-    return found
+    return found, share

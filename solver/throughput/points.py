@@ -13,11 +13,12 @@ at the largest rate that keeps their limits together (ceilings.py).
 Of each layout are kept the best point of every workload alone, of all that it can serve together and of some smaller
 sets, for fleets that specialise, and the best of every mix (mixes.py). The caps looked at are the engine's largest,
 under which sequences never wait for each other, and where tokens or answers have limits the largest that keeps them
-however long the queue is, and some above it; where nothing but tokens is limited, the best.
+however long the queue is, and some above it. A cap is soon passed by: what a number of running sequences carries is
+the same under each, so that one look at as many as run at the best so far tells whether another could be better.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
@@ -32,7 +33,6 @@ from sutler.solver.throughput.latency import (
     LimitOfEach,
     decay_needed,
     full_token_s,
-    includes_queue,
     longest_wait_s,
 )
 from sutler.solver.throughput.loaded import GRID, Capped, Loaded
@@ -45,10 +45,13 @@ _SECTION: Final = (5**0.5 - 1) / 2
 _LEAST_LOAD: Final = 2e-3  # of what a cap carries: less is no point (chosen: twice that of ceilings.py)
 _ALL_SUBSETS: Final = 3  # workloads of which every set is tried; chosen: the sets of more are many
 # Caps that are looked at are chosen: each costs the time of all layouts, and between two of them little is to gain.
-_ABOVE: Final = (1.0, 1.08, 1.2, 1.4, 1.8)  # times the largest that keeps tokens in time with all sequences running
-_MIXED_CAPS: Final = (12, 24, 44, 72, 112, 168, 256)
+# Times the largest that keeps tokens in time with all sequences running; first those that are the best most often.
+_ABOVE: Final = (1.0, 1.8, 1.4, 1.2, 1.08)
+_MIXED_CAPS: Final = (256, 24, 168, 44, 112, 12, 72)
 _BETWEEN: Final = (1 / 1.24, 1.24)  # times the best of them
 _BETTER: Final = 1 + 1e-9  # beyond rounding
+_WORTH: Final = 1.003  # times the best: what is no better is not looked for; chosen: looking is as much off
+_FEW: Final = 0.7  # of those that are looked at: fewer are cut out, which takes the time of one look; chosen
 _AS_GOOD: Final = 1 - 5e-3  # of every rate: then the other point is enough; chosen: far within the error bands
 
 
@@ -73,7 +76,7 @@ def operating_points(
 ) -> FoundPoints:
     """`mixes` [V, W]: as of mixes.py; `offered` [W]: shares of the requests; `most_load`: of what the cap carries,
     whatever the limits allow; `caps` [num_layouts]: the only ones to look at, None: all."""
-    asked = _Asked(tuple(limits), most_load, not any(includes_queue(limit.metric, loaded.role) for limit in limits))
+    asked = _Asked(tuple(limits), most_load)
     columns, workloads = mixes.shape
     able = np.zeros((len(loaded), workloads), dtype=np.bool_)
     known = None if caps is None else np.repeat(caps, workloads)
@@ -159,11 +162,8 @@ def _enough(found: FoundPoints, mixes: FloatArray) -> FoundPoints:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """`is_saturated`: nothing that waits outside counts, so that all sequences may run."""
-
     limits: tuple[LimitOfEach, ...]
     most_load: float
-    is_saturated: bool
 
     @property
     def of_tokens(self) -> bool:
@@ -178,13 +178,13 @@ def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | Non
     """The best point of each layout that admits all workloads of `loaded`, offered in shares `mix` [W, layouts]."""
     best = _Best(loaded, mix, asked)
     if caps is not None:
-        best.look(caps[:, None])
+        best.look(caps)
     else:
-        best.look(np.full((len(loaded), 1), GRID[-1]))
+        best.look(np.full(len(loaded), GRID[-1]))
         if asked.of_tokens:
-            if asked.is_saturated:
-                best.look_through_caps()
-            best.look(np.ceil(best.largest_caps()[:, None] * _ABOVE).astype(np.int64))
+            largest = best.largest_caps()
+            for times in _ABOVE:
+                best.look(np.ceil(largest * times).astype(np.int64))
     return best.found()
 
 
@@ -201,10 +201,13 @@ def _of_mix(
         asked.most_load,
     )
     if caps is not None:
-        best.look(caps[layout, None])
+        best.look(caps[layout])
     else:
-        best.look(np.tile(_MIXED_CAPS, (len(layout), 1)))
-        best.look(np.rint(best.cap[:, None] * _BETWEEN).astype(np.int64))
+        for cap in _MIXED_CAPS:
+            best.look(np.full(len(layout), cap))
+        middle = best.cap.copy()
+        for times in _BETWEEN:
+            best.look(np.rint(middle * times).astype(np.int64))
     served = np.flatnonzero(best.rps > 0)
     rps = np.where(np.arange(len(mixes)) == column, best.rps[served, None], 0.0)
     return FoundPoints(layout[served], best.cap[served], rps)
@@ -215,38 +218,93 @@ class _BestOfMix:
 
     def __init__(self, loaded: Loaded, mix: FloatArray, limits: list[LimitOfEach], most_load: float) -> None:
         self._loaded, self._mix, self._limits, self._most_load = loaded, mix[:, None], limits, most_load
-        self._slots = loaded.most_slots
-        self.rps, self.cap = np.zeros(len(loaded)), self._slots.copy()
+        self._looked = _Looked(loaded.most_slots)
+        self.rps, self.cap = np.zeros(len(loaded)), loaded.most_slots
+        self._running = np.zeros(loaded.most.shape)  # sequences of each workload at the best
 
     def look(self, caps: IntArray) -> None:
-        """Under each of the caps, ascending [num_layouts, n]. Those that cannot carry more than the best, or that
-        memory makes alike, are passed by."""
-        caps = np.clip(caps, 1, self._slots[:, None])
-        rows, column = np.nonzero(np.diff(caps, axis=1, prepend=0) > 0)
-        cap = caps[rows, column]
+        """Under a cap each [num_layouts]. Those that cannot carry more than the best, or that memory makes alike, are
+        passed by."""
+        rows, cap = self._looked.new(caps)
         capped = self._loaded.take(rows).capped(cap)
         with np.errstate(divide="ignore"):
             full_rps = self._most_load / summed(self._mix / capped.full_rps)
-        hopeful = np.flatnonzero(full_rps > self.rps[rows] * _BETTER)
+        hopeful = np.flatnonzero(full_rps > self.rps[rows] * _WORTH)
         if not len(hopeful):
             return
-        rows, cap = rows[hopeful], cap[hopeful]
-        rps = mix_ceilings(capped.take(hopeful), self._mix, self._limits, most_load=self._most_load)
-        order = np.argsort(rps, kind="stable")
-        better = order[rps[order] > self.rps[rows[order]] * _BETTER]
-        self.rps[rows[better]], self.cap[rows[better]] = rps[better], cap[better]
+        rows, cap, capped = rows[hopeful], cap[hopeful], capped.take(hopeful)
+        rps, share = mix_ceilings(
+            capped,
+            self._mix,
+            self._limits,
+            most_load=self._most_load,
+            known_rps=self.rps[rows] * _WORTH,
+            known_share=_busy_share(self._running[:, rows], capped),
+        )
+        better = np.flatnonzero(rps > self.rps[rows] * _BETTER)
+        chosen = rows[better]
+        self.rps[chosen], self.cap[chosen] = rps[better], cap[better]
+        self._running[:, chosen] = capped.slots[:, better] * share[better]
+
+
+class _Looked:
+    """Caps that were looked at, each `slots` [num_layouts] at most."""
+
+    def __init__(self, slots: IntArray) -> None:
+        self._slots, self._caps = slots, np.zeros((0, len(slots)), dtype=np.int64)
+
+    def new(self, caps: IntArray) -> tuple[IntArray, IntArray]:
+        """Those of the layouts, and their caps, whose cap of `caps` [num_layouts] was not looked at before."""
+        caps = np.clip(caps, 1, self._slots)
+        rows = np.flatnonzero((caps != self._caps).all(axis=0))
+        self._caps = np.vstack([self._caps, caps])
+        return rows, caps[rows]
+
+
+def _busy_share(running: FloatArray, capped: Capped) -> FloatArray:
+    """The share of the sequences with which a little more run of each workload than `running` [W, num_layouts], 1 at
+    most; 1 where none is known to run."""
+    share = (running / capped.slots).max(axis=0)
+    return np.where(share > 0, np.minimum(share * _WORTH, 1.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Under:
+    """Layouts of a search, those `rows` of it, each under a cap; weight [W, num_rows]: shares of what is offered."""
+
+    rows: IntArray
+    cap: IntArray
+    capped: Capped
+    weight: FloatArray
+    limits: tuple[LimitOfEach, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, chosen: IntArray) -> "_Under":
+        """Cuts it to some of them."""
+        limits = tuple(limit.take(chosen) for limit in self.limits)
+        weight = self.weight.take(chosen, axis=1)
+        return _Under(self.rows[chosen], self.cap[chosen], self.capped.take(chosen), weight, limits)
+
+    def carried(self, rps: FloatArray) -> FloatArray:
+        """Requests/s [num_rows] of what is offered, at rates [W, num_rows]; 0 where a workload is not served."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / summed(self.weight / rps), dtype=np.float64)
 
 
 class _Best:
-    """The best point of each layout so far."""
+    """The best point so far of each layout that admits all workloads, offered in shares `mix` [W, num_layouts]."""
 
     def __init__(self, loaded: Loaded, mix: FloatArray, asked: _Asked) -> None:
         self._loaded, self._most_load = loaded, asked.most_load
-        self._weight, self._limits = np.maximum(mix, 1e-9), asked.of(loaded.workload)
-        self._slots, self._looked = loaded.most_slots, np.zeros(len(loaded), dtype=np.int64)
+        self._weight = np.broadcast_to(np.maximum(mix, 1e-9), loaded.most.shape)
+        self._limits = tuple(asked.of(loaded.workload))
+        self._looked = _Looked(loaded.most_slots)
         self._score = np.zeros(len(loaded))
         self._rps = np.zeros(loaded.most.shape)
         self._cap = np.ones(len(loaded), dtype=np.int64)
+        self._running = np.zeros(loaded.most.shape)  # sequences of each workload
 
     def largest_caps(self) -> IntArray:
         """The most sequences [num_layouts] that keep the limits of tokens when all of them run; at least 1."""
@@ -263,91 +321,82 @@ class _Best:
         return low
 
     def look(self, caps: IntArray) -> None:
-        """The best share under one of the caps, ascending [num_layouts, n]. Those that cannot carry more than the
-        best, or that memory or the look before make alike, are passed by. What is carried has one peak: more
-        sequences carry more until waits or tokens take too long. It is found by golden section."""
-        caps = np.minimum(caps, self._slots[:, None])
-        is_new = (np.diff(caps, axis=1, prepend=0) > 0) & (caps != self._looked[:, None])
-        rows, column = np.nonzero(is_new)
-        cap, self._looked = caps[rows, column], caps[:, -1]
-        capped, weight = self._loaded.take(rows).capped(cap), self._weight.take(rows, axis=1)
-        hopeful = np.flatnonzero(_carried(weight, capped.full_rps * self._most_load) > self._score[rows])
-        if not len(hopeful):
+        """The best share under a cap each [num_layouts]. Those that cannot carry more than the best, or that memory
+        makes alike, are passed by."""
+        rows, cap = self._looked.new(caps)
+        limits = tuple(limit.take(rows) for limit in self._limits)
+        under = _Under(rows, cap, self._loaded.take(rows).capped(cap), self._weight.take(rows, axis=1), limits)
+        under = self._hopeful(under, under.carried(under.capped.full_rps * self._most_load))
+        if not len(under):
             return
-        rows, cap, capped, weight = rows[hopeful], cap[hopeful], capped.take(hopeful), weight.take(hopeful, axis=1)
-        limits = [limit.take(rows) for limit in self._limits]
+        self._try(under, np.ones(len(under)))
+        # With as many running as at the best, rates are the same: what may be better is what the limits allow.
+        share = _busy_share(self._running[:, under.rows], under.capped)
+        _, most, allowed = self._try(under, share, is_kept=False)
+        is_known = (self._score[under.rows] > 0) & (share < 1)
+        self._narrow(self._hopeful(under, np.where(is_known, np.maximum(most / _WORTH, allowed), np.inf)))
 
-        def rates(log_share: FloatArray) -> FloatArray:
-            return self._rates(capped, np.exp(log_share), limits)
+    def _hopeful(self, under: _Under, most: FloatArray) -> _Under:
+        """Those that may carry more than the best, where they carry this at most [num_rows]."""
+        return under.take(np.flatnonzero(most > self._score[under.rows] * _WORTH))
 
-        low, high = np.full(len(rows), np.log(_LEAST_SHARE)), np.zeros(len(rows))
-        self._keep(rows, cap, rates(_peak(lambda at: _carried(weight, rates(at)), low, high)))
+    def _narrow(self, under: _Under) -> None:
+        """Looks for the best share by golden section: what is carried has one peak, since more sequences carry more
+        until waits or tokens take too long. Rows end where no share that is left can carry more than the best."""
+        low, high = np.full(len(under), np.log(_LEAST_SHARE)), np.zeros(len(under))
+        most, allowed = under.carried(under.capped.full_rps), np.full(len(under), np.inf)
+        is_open = np.ones(len(under), dtype=np.bool_)
 
-    def look_through_caps(self) -> None:
-        """The best cap with all sequences running."""
-        everything = np.ones(len(self._loaded))
+        def carried(log_share: FloatArray) -> FloatArray:
+            return self._try(under, np.exp(log_share), is_kept=is_open)
 
-        def rates(log_cap: FloatArray) -> FloatArray:
-            return self._rates(self._loaded.capped(_whole(log_cap)), everything, self._limits)
-
-        low, high = np.log(everything), np.log(GRID[-1] * everything)
-        log_cap = _peak(lambda at: _carried(self._weight, rates(at)), low, high)
-        self._keep(np.arange(len(everything)), _whole(log_cap), rates(log_cap))
-
-    def _keep(self, rows: IntArray, cap: IntArray, rps: FloatArray) -> None:
-        """What is better than before; the best of a layout that is there several times."""
-        score = _carried(self._weight.take(rows, axis=1), rps)
-        order = np.argsort(score, kind="stable")
-        better = order[score[order] > self._score[rows[order]] * _BETTER]
-        chosen = rows[better]
-        self._score[chosen], self._rps[:, chosen], self._cap[chosen] = score[better], rps[:, better], cap[better]
+        left, right = high - _SECTION * (high - low), low + _SECTION * (high - low)
+        of_left, of_right = carried(left), carried(right)
+        for _ in range(_NARROWED):
+            falls = of_left[0] >= of_right[0]
+            low, allowed = np.where(falls, low, left), np.where(falls | (of_left[0] == 0), allowed, of_left[2])
+            high, most = np.where(falls, right, high), np.where(falls, of_right[1], most)
+            is_open &= np.minimum(most, allowed) > self._score[under.rows] * _WORTH
+            if is_open.sum() < _FEW * len(is_open):
+                some = np.flatnonzero(is_open)
+                under, is_open = under.take(some), is_open[some]
+                low, high, most, allowed = low[some], high[some], most[some], allowed[some]
+                left, right, falls = left[some], right[some], falls[some]
+                of_left, of_right = of_left[:, some], of_right[:, some]
+                if not len(some):
+                    return
+            tried = np.where(falls, high - _SECTION * (high - low), low + _SECTION * (high - low))
+            of_tried = carried(tried)
+            left, right = np.where(falls, tried, right), np.where(falls, left, tried)
+            of_left, of_right = np.where(falls, of_tried, of_right), np.where(falls, of_left, of_tried)
 
     def found(self) -> FoundPoints:
         """Layouts without any are left out."""
         rows = np.flatnonzero(self._score > 0)
-        return FoundPoints(rows, np.minimum(self._cap, self._slots)[rows], self._rps.T[rows])
+        return FoundPoints(rows, self._cap[rows], self._rps.T[rows])
 
-    def _rates(self, capped: Capped, share: FloatArray, limits: Sequence[LimitOfEach]) -> FloatArray:
-        """Returns the rates [W, num_rows] of the point on some layouts, as capped; 0 where a limit is missed."""
-        running, own = capped.running(share), capped.loaded.own
+    def _try(self, under: _Under, share: FloatArray, *, is_kept: BoolArray | bool = True) -> FloatArray:
+        """Returns three kinds of requests/s of what is offered [3, num_rows]: what a share [num_rows] of the slots
+        carries, 0 where it misses a limit; what as many or fewer carry at most; and what the limits allow with as
+        many or more. What is better than the best, and may be kept, is the best from now on."""
+        capped, running, own = under.capped, under.capped.running(share), under.capped.loaded.own
         behaviour, decay = at_worst(running), np.zeros(len(share))
-        for limit in limits:
+        for limit in under.limits:
             longest_s = longest_wait_s(behaviour, own, limit)
             decay = np.maximum(decay, decay_needed(behaviour, longest_s, limit.tail))
-        kept = np.isfinite(decay)
+        in_time = np.isfinite(decay)
         any_queue = (share == 1) & (decay == 0)  # what holds with all running, holds whatever waits
         counted = np.where(any_queue, 1.0, QUEUED_SHARE)
         slot_s = capped.loaded.slot_s + own.chunks * behaviour.written_s
-        exponent = np.minimum(np.where(kept, decay, 0.0) * slot_s, MOST_EXPONENT)
+        exponent = np.minimum(np.where(in_time, decay, 0.0) * slot_s, MOST_EXPONENT)
         with np.errstate(divide="ignore", invalid="ignore"):
-            most = np.where(exponent > 0, decay / np.expm1(exponent), np.inf)
-        rps = np.minimum(np.minimum(running.rps, most) * counted, capped.full_rps * self._most_load)
-        kept &= (rps >= capped.full_rps * _LEAST_LOAD).all(axis=0)
-        return np.where(kept, rps, 0.0)
-
-
-def _carried(weight: FloatArray, rps: FloatArray) -> FloatArray:
-    """Requests/s [num_rows] of the offered mix, shares and rates [W, num_rows]; 0 where a workload is not served."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(1.0 / summed(weight / rps))
-
-
-def _whole(log_cap: FloatArray) -> IntArray:
-    return np.asarray(np.exp(log_cap) + 0.5).astype(np.int64)
-
-
-def _peak(carried: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray) -> FloatArray:
-    """Returns where `carried` is largest between low and high, which has one peak, by golden section."""
-    best, score = high, carried(high)
-    left, right = high - _SECTION * (high - low), low + _SECTION * (high - low)
-    of_left, of_right = carried(left), carried(right)
-    for _ in range(_NARROWED):
-        falls = of_left >= of_right
-        low, high = np.where(falls, low, left), np.where(falls, right, high)
-        tried = np.where(falls, high - _SECTION * (high - low), low + _SECTION * (high - low))
-        of_tried = carried(tried)
-        left, right = np.where(falls, tried, right), np.where(falls, left, tried)
-        of_left, of_right = np.where(falls, of_tried, of_right), np.where(falls, of_left, of_tried)
-    for other, of_other in ((left, of_left), (right, of_right)):
-        best, score = np.where(of_other > score, other, best), np.maximum(score, of_other)
-    return best
+            allowed = np.where(exponent > 0, decay / np.expm1(exponent), np.inf)
+        allowed = np.where(in_time, allowed, 0.0)
+        rps = np.minimum(np.minimum(running.rps, allowed) * counted, capped.full_rps * self._most_load)
+        rps = rps * (rps >= capped.full_rps * _LEAST_LOAD).all(axis=0)
+        carried = under.carried(rps)
+        better = np.flatnonzero((carried > self._score[under.rows] * _BETTER) & is_kept)
+        rows = under.rows[better]
+        self._score[rows], self._rps[:, rows], self._cap[rows] = carried[better], rps[:, better], under.cap[better]
+        self._running[:, rows] = running.n[:, better]
+        return np.array([carried, under.carried(running.rps * counted), under.carried(allowed * counted)])

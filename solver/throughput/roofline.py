@@ -33,7 +33,7 @@ from sutler.solver.throughput.stages import ModelStages, RooflineStages, stage_k
 
 # Chosen so that a block's arrays, of which points have more, stay in the processor's cache.
 PAIRS_PER_BLOCK: Final = 1 << 15
-POINT_PAIRS_PER_BLOCK: Final = 1 << 15
+POINT_PAIRS_PER_BLOCK: Final = 1 << 16
 # Whose factors an engine has; what runs any layout is taken for the reference one.
 FACTORS_OF: Final[Mapping[EngineName, str]] = {
     "vllm": "vllm",
