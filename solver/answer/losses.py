@@ -99,9 +99,7 @@ def _without(allocation: Allocation, fallen: Mapping[int, int]) -> Allocation:
     counts = np.array([fallen.get(c, 0) for c in allocation.candidate.tolist()])
     left = allocation.replicas - counts
     kept = left > 0
-    return replace(
-        allocation, candidate=allocation.candidate[kept], replicas=left[kept], share=allocation.share[kept]
-    )
+    return replace(allocation, candidate=allocation.candidate[kept], replicas=left[kept])
 
 
 def _standing(placement: Placement, fallen: Fallen) -> Placement:

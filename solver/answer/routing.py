@@ -61,7 +61,7 @@ def route(polytope: Polytope, allocation: Allocation) -> Routing:
     if solution.x is None or solution.x[0] <= 0:
         return Routing(np.zeros((len(polytope.demands), fleet)), shares, 0.0)
     shares[part, column] = np.maximum(solution.x[1:], 0.0)
-    return _exact(polytope, replace(allocation, share=shares))
+    return _exact(polytope, allocation, shares)
 
 
 def within(routing: Routing, lam: float) -> Routing:
@@ -88,9 +88,7 @@ def without_idle(polytope: Polytope, allocation: Allocation, *, at_low: bool = T
     if routing.lam <= 0 or np.array_equal(needed, allocation.replicas):
         return allocation, routing
     kept = needed > 0
-    trimmed = replace(
-        allocation, candidate=allocation.candidate[kept], replicas=needed[kept], share=routing.share[kept]
-    )
+    trimmed = replace(allocation, candidate=allocation.candidate[kept], replicas=needed[kept])
     rerouted = route(polytope, trimmed)
     trimmed = replace(trimmed, lam=rerouted.lam)
     return (trimmed, rerouted) if rerouted.lam >= routing.lam * (1 - _IDLE_SHARE) else (allocation, routing)
@@ -125,18 +123,19 @@ def is_in_proportion(given: FloatArray, mix: FloatArray) -> bool:
     return bool(np.abs(given - given.sum() * mix).max() <= _OUT_OF_PROPORTION * given.sum())
 
 
-def _exact(polytope: Polytope, allocation: Allocation) -> Routing:
-    """Fractions that sum to 1, and the load multiple that the busiest replica leaves room for."""
+def _exact(polytope: Polytope, allocation: Allocation, share: FloatArray) -> Routing:
+    """Fractions that sum to 1, and the load multiple that the busiest replica leaves room for. `share`: as of
+    Routing."""
     candidate, columns = allocation.candidate, polytope.rate.shape[1]
     kind = polytope.candidates.model[candidate][:, None] * columns + np.arange(columns)
-    carried, first = polytope.rate[candidate] * allocation.share, np.arange(len(candidate) + 1) * columns
+    carried, first = polytope.rate[candidate] * share, np.arange(len(candidate) + 1) * columns
     shape = (len(candidate), polytope.mixed.shape[0])
     of_kind = csr_array((carried.ravel(), kind.ravel(), first), shape=shape)
     served = (of_kind @ polytope.mixed).toarray().T
     fraction = _fractions(polytope, candidate, served)
     if fraction is None:
-        return Routing(np.zeros_like(served), allocation.share, 0.0)
-    return replace(balanced(polytope, allocation, fraction), share=allocation.share)
+        return Routing(np.zeros_like(served), share, 0.0)
+    return replace(balanced(polytope, allocation, fraction), share=share)
 
 
 def _fractions(polytope: Polytope, candidate: IntArray, served: FloatArray) -> FloatArray | None:

@@ -61,8 +61,7 @@ def best_from(
     low = scaled_to_one(prepare_at_low(polytope.problem, polytope.supply, enumerated, first=own))
     assert low is not None  # the allocation carries something
     start = replace(allocation, candidate=np.arange(len(own)))
-    routing = route(low, start)
-    found = _searched(low, quick_gap(low), seconds_left, replace(start, share=routing.share, lam=routing.lam))
+    found = _searched(low, quick_gap(low), seconds_left, replace(start, lam=route(low, start).lam))
     settled = not found.outcome.proven or max(found.carried_rps, -found.outcome.bound * low.scale_rps) <= least_rps
     if found.carried_rps > least_rps or settled:
         return found

@@ -42,14 +42,14 @@ def minimise(
         lower[0] = upper[0] = 1.0 / makespan
         fixed = replace(milp.program, lower=lower, upper=upper)
         solution = solve_milp(fixed, relative_gap=_FEASIBILITY_GAP, time_limit_s=seconds_left())
-        found = None if solution.x is None else milp.read(solution, polytope.rate.shape[1])
+        found = None if solution.x is None else milp.read(solution)
         return solution.status, found
 
     shortest = 1.0 / fastest_conceivable(polytope)
     first = solve_milp(
         build_milp(polytope, goal, everything).program, relative_gap=_FIRST_PLAN_GAP, time_limit_s=seconds_left()
     )
-    best = None if first.x is None else milp.read(first, polytope.rate.shape[1])
+    best = None if first.x is None else milp.read(first)
     best = None if best is None else _routed(polytope, best)
     if best is None or best.lam <= LEAST_LAM:
         return SearchOutcome(None, np.inf, -1.0 / shortest, first.status != "unknown", relaxation)
@@ -69,9 +69,8 @@ def minimise(
 
 
 def _routed(polytope: Polytope, allocation: Allocation) -> Allocation:
-    """The allocation with the routing that carries the most."""
-    routing = route(polytope, allocation)
-    return replace(allocation, share=routing.share, lam=routing.lam)
+    """The allocation with the load that its best routing carries."""
+    return replace(allocation, lam=route(polytope, allocation).lam)
 
 
 def fastest_conceivable(polytope: Polytope) -> float:

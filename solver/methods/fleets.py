@@ -11,7 +11,6 @@ import numpy as np
 
 from sutler.solver.answer.losses import machines_of
 from sutler.solver.answer.packing import pack
-from sutler.solver.answer.routing import route, within
 from sutler.solver.arrays import FloatArray, IntArray
 from sutler.solver.methods.search import Search, objective_of
 from sutler.solver.polytope.fleet_bounds import FleetBounds
@@ -36,8 +35,7 @@ def adopt(
 ) -> None:
     """Take a fleet as the incumbent if it carries what the goal asks for and is better; what it carries where any
     machine may be lost is known once it is packed."""
-    share = np.zeros((len(candidate), search.polytope.rate.shape[1]))  # routed later, see answer/routing.py
-    fleet = Allocation(candidate, replicas, share, rented, carried)
+    fleet = Allocation(candidate, replicas, rented, carried)
     if search.polytope.losses.of_any_machine and carried >= search.goal.lam_lower:
         carried = min(carried, lam_with_machines(search, bounds, fleet))
         fleet = replace(fleet, lam=carried)
@@ -48,8 +46,7 @@ def adopt(
         is_capped = np.isfinite(bounds.most_lam) and not search.polytope.losses.of_any_machine
         if is_capped:  # it may carry more than the inequalities count
             carried = FleetBounds(search.polytope).tighten(candidate, replicas.astype(np.float64), np.inf)
-        routed = within(route(search.polytope, fleet), carried)
-        search.incumbent, search.value = replace(fleet, share=routed.share, lam=routed.lam), value
+        search.incumbent, search.value = replace(fleet, lam=carried), value
 
 
 def lam_with_machines(search: Search, bounds: FleetBounds, fleet: Allocation) -> float:

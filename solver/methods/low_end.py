@@ -175,5 +175,5 @@ def _found(room: Leeway, milp: Milp) -> Allocation | None:
     )
     if solution.x is None:
         return None
-    found, routing = without_idle(room.polytope, milp.read(solution, room.polytope.rate.shape[1]))
+    found, routing = without_idle(room.polytope, milp.read(solution))
     return None if routing.lam < room.least_lam * (1 - _ROUNDING) else replace(found, lam=routing.lam)

@@ -208,14 +208,13 @@ class _Apart:
 
     def _cheapest(self, number: int, goal: Goal) -> Allocation | None:
         """Of a model's fleets that carry the load, the one that costs the least."""
-        part, rows = self._parts[number]
+        rows = self._parts[number][1]
         able = [fleet for fleet in self._fleets if fleet.model == number and fleet.carried >= goal.lam_lower]
         if not able:
             return None
         placed = [(np.searchsorted(rows, fleet.candidate), fleet) for fleet in able]
         candidate, best = min(placed, key=lambda one: float(goal.use_cost[one[0]] @ one[1].replicas))
-        share, rented = np.zeros((len(candidate), part.rate.shape[1])), np.zeros(0, dtype=np.int64)
-        return Allocation(candidate, best.replicas.astype(np.int64), share, rented, best.carried)
+        return Allocation(candidate, best.replicas.astype(np.int64), np.zeros(0, dtype=np.int64), best.carried)
 
     def _keep(self, number: int, allocation: Allocation, least: float) -> None:
         """A fleet that carries `least`, or more."""

@@ -186,5 +186,5 @@ def _solve(
         heuristic_effort=RENTAL_HEURISTIC_EFFORT,
     )
     if solution.x is not None and solution.objective < search.value:
-        search.incumbent, search.value = milp.read(solution, search.polytope.rate.shape[1]), solution.objective
+        search.incumbent, search.value = milp.read(solution), solution.objective
     return solution

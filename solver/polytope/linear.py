@@ -9,8 +9,7 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache
-from threading import Lock
+from threading import Lock, local
 from typing import Final, Literal
 
 import highspy
@@ -26,6 +25,7 @@ from sutler.solver.polytope.sparse import spread
 
 _LARGE = 100.0  # coefficients up to this, or down to its inverse, leave HiGHS's tolerances (1e-7) their meaning
 
+_SMALL = 2000  # entries of a matrix: of fewer, looking for what can be left out takes longer than solving with it
 _NO_SOLUTION = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
 
 MilpStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -134,8 +134,8 @@ def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
     lp.row_lower_ = np.concatenate([np.full(len(upper) + len(lower), -np.inf), program.row_lower[both]])
     lp.row_upper_ = row_upper
 
-    solver = highspy.Highs()
-    solver.passOptions(_lp_options())
+    solver = _LP.solver
+    solver.setOptionValue("presolve", "on" if matrix.nnz > _SMALL else "off")
     solver.passModel(lp)
     solver.run()
     status = solver.getModelStatus()
@@ -145,23 +145,28 @@ def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
         raise MemoryError
     if status != highspy.HighsModelStatus.kOptimal:
         raise EngineError(f"HiGHS ended a linear program with: {solver.modelStatusToString(status)}")
-    solution, duals = solver.getSolution(), np.zeros(program.matrix.shape[0])
+    solution, objective = solver.getSolution(), solver.getInfo().objective_function_value
+    solver.clearModel()  # which may be large
+    duals = np.zeros(program.matrix.shape[0])
     of_upper, of_lower, of_both = np.split(np.array(solution.row_dual), [len(upper), len(upper) + len(lower)])
     duals[upper] += of_upper
     duals[lower] -= of_lower
     duals[both] = of_both
-    return LpSolution(np.array(solution.col_value), solver.getInfo().objective_function_value, duals)
+    return LpSolution(np.array(solution.col_value), objective, duals)
 
 
-@cache
-def _lp_options() -> highspy.HighsOptions:
-    """The dual simplex method on one thread, without a word on standard output."""
-    options = highspy.HighsOptions()
-    options.output_flag = False
-    options.solver = "simplex"
-    options.simplex_strategy = 1  # dual, serial
-    options.presolve = "on"
-    return options
+class _OfThread(local):
+    """HiGHS by the dual simplex method on one thread, without a word on standard output: made once for each thread,
+    since making one takes as long as a small program. A model that it is passed takes the place of the one before
+    with all that was found of it."""
+
+    def __init__(self) -> None:
+        options = highspy.HighsOptions()
+        options.output_flag = False
+        options.solver = "simplex"
+        options.simplex_strategy = 1  # dual, serial
+        self.solver = highspy.Highs()
+        self.solver.passOptions(options)
 
 
 def solve_milp(
@@ -242,6 +247,7 @@ class _Muted:
 
 
 _MUTED: Final = _Muted()
+_LP: Final = _OfThread()
 
 
 def _to_proto(program: LinearProgram) -> model_pb2.ModelProto:

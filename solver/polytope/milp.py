@@ -29,11 +29,11 @@ _LEAST_SHARE = 1e-5  # of a replica's time; HiGHS takes 1e-6 of a replica for no
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One feasible point. candidate [n]; replicas [n]; share [n, V]: z summed over the replicas; rented [K]; lam."""
+    """A fleet and the load that it carries. candidate [n]; replicas [n]; rented [K]; lam. How requests are shared out
+    is settled once it is known which fleet is wanted (answer/routing.py)."""
 
     candidate: IntArray
     replicas: IntArray
-    share: FloatArray
     rented: IntArray
     lam: float
 
@@ -50,17 +50,12 @@ class Milp:
     rent_upper: FloatArray  # [K]
     cheapest_first: IntArray  # [K] order of the classes by price
 
-    def read(self, solution: MilpSolution, columns: int) -> Allocation:
-        """Counts and shares of a solution; candidates without replicas are left out."""
+    def read(self, solution: MilpSolution) -> Allocation:
+        """Counts of a solution; candidates without replicas are left out."""
         assert solution.x is not None
-        x = solution.x
-        start = 1 + len(self.curve_of)
-        pairs = len(self.pair_candidate)
-        share = np.zeros((len(self.chosen), columns))
-        share[self.pair_candidate, self.pair_column] = np.maximum(x[start : start + pairs], 0.0)
-        replicas = x[start + pairs : start + pairs + len(self.chosen)].astype(np.int64)
+        x, replicas = solution.x, solution.x[self.replica_columns()].astype(np.int64)
         used = replicas > 0
-        return Allocation(self.chosen[used], replicas[used], share[used], self._rented(x[1:start]), float(x[0]))
+        return Allocation(self.chosen[used], replicas[used], self._rented(x[1 : 1 + len(self.curve_of)]), float(x[0]))
 
     def replica_columns(self) -> IntArray:
         """[chosen] where the replicas of each candidate stand."""

@@ -168,7 +168,6 @@ def standing_fleet(problem: Problem, standing: StandingDeployment, found: Standi
     allocation = Allocation(
         np.arange(count),
         np.ones(count, dtype=np.int64),
-        np.zeros((count, polytope.rate.shape[1])),
         np.zeros(len(found.supply.classes), dtype=np.int64),
         0.0,
     )

@@ -361,19 +361,15 @@ def _with_running_columns(steady: SteadyProblem, allocation: Allocation) -> tupl
     wide, kept_from, variants = _with_engine_columns(steady), len(steady.polytope.candidates), steady.variants
     left = steady.of_engine()
     replicas = np.zeros(len(wide.candidates), dtype=np.int64)
-    share = np.zeros((len(wide.candidates), wide.rate.shape[1]))
     replicas[allocation.candidate] = allocation.replicas
-    share[allocation.candidate] = allocation.share
     for column, (shape, engine) in enumerate(zip(variants, steady.engine, strict=True), start=kept_from):
         moved = min(int(replicas[shape]), int(left[engine]))
         if moved:
-            part = moved / replicas[shape]
-            share[column], share[shape] = share[shape] * part, share[shape] * (1 - part)
             replicas[column] = moved
             replicas[shape] -= moved
             left[engine] -= moved
     used = np.flatnonzero(replicas)
-    return wide, replace(allocation, candidate=used, replicas=replicas[used], share=share[used]), kept_from
+    return wide, replace(allocation, candidate=used, replicas=replicas[used]), kept_from
 
 
 def _with_engines(wide: Polytope, engine: IntArray, most: IntArray) -> Polytope:

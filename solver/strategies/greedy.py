@@ -40,8 +40,7 @@ def plan(problem: Problem, seconds_left: SecondsLeft) -> StrategyPlan:
     short = carried < CARRIES * wanted if np.isfinite(wanted) else carried == 0
     if short:
         return straight_line.answered(run, problem, _NAME, None, remedy=_REMEDY, carried=carried)
-    share = np.zeros((len(candidate), scaled.rate.shape[1]))
-    fleet = Allocation(candidate, growing.replicas[candidate], share, growing.machines, carried)
+    fleet = Allocation(candidate, growing.replicas[candidate], growing.machines, carried)
     routing = by_weight(scaled, fleet, rates[candidate])
     return straight_line.answered(run, problem, _NAME, Ruled(scaled, fleet, routing), remedy=_REMEDY)
 

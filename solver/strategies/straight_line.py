@@ -46,8 +46,7 @@ class Ruled:
         cls, polytope: Polytope, candidate: IntArray, replicas: IntArray, machines: IntArray, fraction: FloatArray
     ) -> "Ruled":
         """A fleet of so many replicas of some candidates, with these fractions [D, n] of the demands."""
-        share = np.zeros((len(candidate), polytope.rate.shape[1]))
-        fleet = Allocation(candidate, replicas, share, machines, 0.0)
+        fleet = Allocation(candidate, replicas, machines, 0.0)
         routing = balanced(polytope, fleet, fraction)
         return cls(polytope, replace(fleet, lam=routing.lam), routing)
 

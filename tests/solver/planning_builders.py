@@ -80,7 +80,7 @@ def a_fleet(polytope: Polytope, replicas: Mapping[int, int], rented: IntArray | 
     candidate = np.array(sorted(replicas), dtype=np.int64)
     counts = np.array([replicas[int(c)] for c in candidate], dtype=np.int64)
     machines = np.zeros(len(polytope.cost_rent), dtype=np.int64) if rented is None else rented
-    return Allocation(candidate, counts, np.zeros((len(candidate), polytope.rate.shape[1])), machines, 0.0)
+    return Allocation(candidate, counts, machines, 0.0)
 
 
 def within_resources(polytope: Polytope, fleet: Allocation) -> bool:

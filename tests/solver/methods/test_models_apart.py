@@ -156,8 +156,7 @@ def test_a_fleet_carries_what_its_models_carry_apart(seed: int) -> None:
     replicas = draw.integers(1, 4, size=len(chosen))
 
     def carried(part: Polytope, candidate: IntArray, many: IntArray) -> float:
-        share = np.zeros((len(candidate), part.rate.shape[1]))
-        return route(part, Allocation(candidate, many, share, np.zeros(0, dtype=np.int64), 0.0)).lam
+        return route(part, Allocation(candidate, many, np.zeros(0, dtype=np.int64), 0.0)).lam
 
     apart = []
     for model in range(len(polytope.problem.models)):
