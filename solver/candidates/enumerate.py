@@ -32,7 +32,8 @@ from sutler.solver.throughput.mixes import most_columns
 
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
-_SHAPES_OF_PART = 7200  # chosen: shorter arrays leave the interpreter to others for too short a time
+# Chosen: arrays of fewer leave the interpreter to others for too short a time, those of more leave the cache.
+_LEAST_PART, _SHAPES_OF_PART = 900, 7200
 _DIGITS = 10  # chosen: bisections that lead to rates end well before, and no rate is known nearly as well
 _TENS = np.array([float(f"1e{exponent}") for exponent in range(40)])  # numpy's powers have last bits of their own
 
@@ -158,7 +159,9 @@ def _at_precision(
         return []
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
     networks, count = unlimited_networks, len(shapes.one_piece)
-    size = _SHAPES_OF_PART if model.is_limited and not is_hoped else max(count, 1)
+    size = max(count, 1)
+    if model.is_limited and not is_hoped:  # in two parts at least: two threads find their points
+        size = max(min(_SHAPES_OF_PART, -(-count // 2)), _LEAST_PART)
 
     def of(start: int) -> Candidates:
         some = shapes.take(slice(start, start + size))

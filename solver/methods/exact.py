@@ -208,9 +208,10 @@ def _has_mixes(polytope: Polytope) -> bool:
 
 
 def _is_by_tree(polytope: Polytope) -> bool:
-    """Whether the tree is tried before any MILP."""
-    is_apart = polytope.problem.keeps_reserve or not _has_mixes(polytope)
-    return is_apart and fleets_by_tree.is_possible(polytope)
+    """Whether the tree is tried before any MILP. Of several models with fixed mixes MILPs find better plans, for the
+    tree to prove."""
+    is_simple = polytope.problem.keeps_reserve or len(polytope.problem.models) == 1 or not _has_mixes(polytope)
+    return is_simple and fleets_by_tree.is_possible(polytope)
 
 
 def _is_apart(polytope: Polytope, relaxation: Relaxation) -> bool:
@@ -239,11 +240,10 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
         elif mixed:
             with_routing.improve_nearby(search, nodes)
     many = len(search.survivors()[0]) > _ONE_MILP
-    if not search.closed() and (many or fleet_first) and not (mixed and with_routing.is_routed_sooner(search)):
-        if mixed and fleets_by_tree.is_possible(polytope):
-            fleets_by_tree.prove(search, node_limit)
-        if search.is_open():
-            fleets_by_milp.prove(search, node_limit)
+    if search.is_open() and not _is_by_tree(polytope) and fleets_by_tree.is_possible(polytope):
+        fleets_by_tree.prove(search, node_limit)
+    if search.is_open() and (many or fleet_first) and not (mixed and with_routing.is_routed_sooner(search)):
+        fleets_by_milp.prove(search, node_limit)
     if not search.closed() and search.seconds_left() > 0:
         with_routing.prove(search, node_limit)
 

@@ -12,20 +12,21 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from sutler.solver import tree
-from sutler.solver.arrays import FloatArray, IntArray
+from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.methods.fleets import RELAXED_CLOSE, adopt, bounds_of, cut_between
-from sutler.solver.methods.search import CUTOFF_SHARE, LEAST_RELAXED, ROUNDING, Search, promising
+from sutler.solver.methods.search import CUTOFF_SHARE, LEAST_RELAXED, ROUNDING, Search, promising, smallest
 from sutler.solver.polytope.column_generation import FleetRow
 from sutler.solver.polytope.linear import LinearProgram
 from sutler.solver.polytope.relaxation import most_lam
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.polytope.supply_hulls import supply_hulls
-from sutler.solver.tree import Told
+from sutler.solver.tree import CountArray, Told
 
 _STEPS = (60, 250, 1000)  # columns that plans are looked for among before all that are left
 _FEW_ENOUGH = 1.5  # survivors per column of the next step at which all of them are searched
-_NODES = 300  # of a step
+_NODES = 1000  # of a step
 _MOST_NODES = 200_000  # some 20 seconds: what is not proven by then is left to HiGHS, whose cuts are others
+_MOST_AWAKE, _AWAKE = 4000, 1000  # columns of a tableau: of more, most sleep at first, or a pivot takes milliseconds
 _ROOT_ROUNDS = 25  # of inequalities before any branching: each round lowers the root by less than the one before
 _EXACT_GAP = 1e-9  # relative: what is left where a small search goes on to the best plan there is
 _EXACT_COLUMNS, _EXACT_NODES = 400, 300
@@ -98,13 +99,14 @@ class _Trees:
         counts = counts_of(search.polytope, chosen)
         found = tree.search(
             self._program(chosen),
-            np.hstack([np.zeros((len(counts), 1)), counts]),
+            np.hstack([np.zeros((len(counts), 1), dtype=np.int16), counts]),
             cutoff=cutoff,
             gap=gap,
             most_nodes=node_limit,
             root_rounds=_ROOT_ROUNDS,
             separate=separate,
             goes_on=goes_on,
+            is_awake=np.append(True, self._are_awake(chosen)),
         )
         if covers_all:
             search.bound = max(search.bound, min(found.bound, cutoff))
@@ -130,6 +132,12 @@ class _Trees:
             row_lower=np.append(program.row_lower, np.full(len(lines), -np.inf)),
             row_upper=np.append(program.row_upper, sides),
         )
+
+    def _are_awake(self, chosen: IntArray) -> BoolArray:
+        """Of very many columns the most promising."""
+        if len(chosen) <= _MOST_AWAKE:
+            return np.ones(len(chosen), dtype=np.bool_)
+        return np.isin(chosen, smallest(self._search.relaxation.reduced_cost_use, chosen, _AWAKE))
 
     def _value(self, candidate: IntArray, replicas: FloatArray, claimed: float) -> float:
         """What a fleet is worth that is better than the incumbent, which it becomes; inf for all others."""
@@ -160,7 +168,7 @@ def _rows_of(
     return lines, np.array([*(-row.fixed for row in inequalities), *(1.0 for _ in hulls)])
 
 
-def counts_of(polytope: Polytope, chosen: IntArray) -> FloatArray:
+def counts_of(polytope: Polytope, chosen: IntArray) -> CountArray:
     """[counts, chosen] what fleets are told apart by before single columns are: all replicas; of every supply row its
     GPUs, and replicas with at least so many of them; replicas over two of the rows; of every model and role."""
     candidates = polytope.candidates
@@ -171,7 +179,11 @@ def counts_of(polytope: Polytope, chosen: IntArray) -> FloatArray:
     for row in gpus:
         counts += [row, *(row >= size for size in np.unique(row[row > 0]))]
     counts += [(one > 0) & (other > 0) for one, other in combinations(gpus, 2)]
+    serves = np.column_stack([candidates.model[chosen], polytope.rate[chosen] > 0])
+    served, kind = np.unique(serves, axis=0, return_inverse=True)
+    kinds = [kind.reshape(-1) == number for number in range(len(served))]
+    counts += [*kinds, *((row > 0) & one for row in gpus for one in kinds)]
     counts += [candidates.role[chosen] == role for role in np.unique(candidates.role[chosen])]
     counts += [candidates.model[chosen] == model for model in np.unique(candidates.model[chosen])]
-    distinct = dict.fromkeys(np.asarray(one, dtype=np.float64).tobytes() for one in counts if one.any())
-    return np.array([np.frombuffer(one) for one in distinct]).reshape(len(distinct), len(chosen))
+    distinct = dict.fromkeys(np.asarray(one, dtype=np.int16).tobytes() for one in counts if one.any())
+    return np.frombuffer(b"".join(distinct), dtype=np.int16).reshape(len(distinct), len(chosen))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sutler.solver.arrays import FloatArray
+from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.polytope.linear import LinearProgram
 
 try:
@@ -20,6 +21,8 @@ try:
     IS_BUILT = True
 except ImportError:  # installed where there is no compiler
     IS_BUILT = False
+
+CountArray = NDArray[np.int16]  # whole coefficients, of many columns
 
 # Costs are moved by about as much of the largest one, each by another amount: alike columns would make the simplex
 # cycle. With five times as much, points as good as the best one were told apart for ever at gaps of 1e-6.
@@ -49,7 +52,7 @@ class Outcome:
 
 def search(
     program: LinearProgram,
-    counts: FloatArray,
+    counts: CountArray,
     *,
     cutoff: float,
     gap: float,
@@ -57,13 +60,16 @@ def search(
     root_rounds: int,
     separate: Callable[[FloatArray, bool], Told],
     goes_on: Callable[[float, int], bool],
+    is_awake: BoolArray | None = None,
 ) -> Outcome:
     """Search the plans of a program whose value is below `cutoff`; each that is found moves the cutoff to a share
     `gap` of its value below it.
 
     counts [num_counts, num_columns]: whole sums of columns that are branched on first. separate: is asked about the
     point of the root in up to `root_rounds` rounds (False), and about every point with whole numbers that the tree
-    comes to (True). goes_on: is told the bound and the nodes so far now and then, and may end the search.
+    comes to (True). goes_on: is told the bound and the nodes so far now and then, and may end the search. is_awake
+    [num_columns]: what linear programs start with, None: all; the others, of 0 to finite bounds, join those that need
+    them, which is quicker where most are never needed.
     The outcome is the same on every machine, unless `goes_on` ends it by a clock.
     """
     tilt = (
@@ -81,6 +87,7 @@ def search(
         program.lower,
         program.upper,
         program.integer,
+        np.ones(len(program.cost)) if is_awake is None else is_awake,
         program.matrix[np.flatnonzero(binding)].toarray(),
         program.row_lower[binding],
         program.row_upper[binding],

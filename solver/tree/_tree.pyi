@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sutler.solver.arrays import BoolArray, FloatArray
 
 class Options:
@@ -21,10 +24,11 @@ def search(
     lower: FloatArray,
     upper: FloatArray,
     is_integer: BoolArray,
+    is_awake: FloatArray | BoolArray,
     matrix: FloatArray,
     row_lower: FloatArray,
     row_upper: FloatArray,
-    counts: FloatArray,
+    counts: NDArray[np.int16],
     options: Options,
     separate: Callable[[FloatArray, bool], tuple[float, FloatArray, FloatArray]],
     goes_on: Callable[[float, int], bool],

@@ -12,6 +12,7 @@
 namespace py = pybind11;
 using sutler::Numbers;
 using Array = py::array_t<double, py::array::c_style | py::array::forcecast>;
+using Whole = py::array_t<std::int16_t, py::array::c_style | py::array::forcecast>;
 
 namespace {
 
@@ -36,18 +37,37 @@ std::vector<Numbers> lines_of(const Array& array, std::size_t columns, const cha
     return found;
 }
 
+std::vector<sutler::Counts> counts_of(const Whole& array, std::size_t columns) {
+    if (array.ndim() != 2 || static_cast<std::size_t>(array.shape(1)) != columns)
+        throw std::invalid_argument("counts: expected lines of " + std::to_string(columns) + " numbers");
+    std::vector<sutler::Counts> found;
+    for (py::ssize_t i = 0; i < array.shape(0); ++i)
+        found.emplace_back(array.data(i, 0), array.data(i, 0) + columns);
+    return found;
+}
+
 sutler::Outcome search(
     const Array& cost, const Array& tilt, const Array& lower, const Array& upper, const Array& is_integer,
-    const Array& matrix, const Array& row_lower, const Array& row_upper, const Array& counts,
+    const Array& is_awake, const Array& matrix, const Array& row_lower, const Array& row_upper, const Whole& counts,
     const sutler::Options& options, const py::function& separate, const py::function& goes_on) {
     const auto columns = static_cast<std::size_t>(cost.size());
     sutler::Program program;
     program.cost = vector_of(cost, columns, "cost");
     program.tilted_cost = vector_of(tilt, columns, "tilt");
-    for (std::size_t j = 0; j < columns; ++j) program.tilted_cost[j] += program.cost[j];
+    for (std::size_t j = 0; j < columns; ++j) {
+        program.tilted_cost[j] += program.cost[j];
+        program.largest_cost = std::max(program.largest_cost, std::fabs(program.cost[j]));
+    }
     program.lower = vector_of(lower, columns, "lower");
     program.upper = vector_of(upper, columns, "upper");
     for (double one : vector_of(is_integer, columns, "is_integer")) program.is_integer.push_back(one != 0.0);
+    std::vector<char> awake;
+    for (double one : vector_of(is_awake, columns, "is_awake")) {
+        const std::size_t j = awake.size();
+        if (one == 0.0 && !(program.is_integer[j] && program.lower[j] == 0.0 && std::isfinite(program.upper[j])))
+            throw std::invalid_argument("is_awake: what sleeps is a whole number from 0 to some bound");
+        awake.push_back(one != 0.0);
+    }
     std::vector<Numbers> lines = lines_of(matrix, columns, "matrix");
     const Numbers least = vector_of(row_lower, lines.size(), "row_lower");
     const Numbers most = vector_of(row_upper, lines.size(), "row_upper");
@@ -65,7 +85,7 @@ sutler::Outcome search(
         if (PyErr_CheckSignals() != 0) throw py::error_already_set();
         return goes_on(bound, nodes).cast<bool>();
     };
-    return sutler::Tree(program, lines_of(counts, columns, "counts"), options, ask, on).search();
+    return sutler::Tree(program, counts_of(counts, columns), awake, options, ask, on).search();
 }
 
 }  // namespace

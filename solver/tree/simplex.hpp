@@ -11,13 +11,18 @@
 //
 // which is computed from the data as they came, less what its rounding may be (`certified`): the tableau may drift, and
 // costs are tilted a little against cycling, without harm to what is proven.
+//
+// Of very many columns most sleep: they are no part of the tableau and stand at 0, their lower bound, until a solution
+// without them has reduced costs, or a proof that there is none coefficients, that call for them. Bounds count them.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -29,6 +34,8 @@ constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double FEASIBLE = 1e-9;       // how far a variable may be beyond its bound, rows being scaled to about 1
 constexpr double LEAST_PIVOT = 1e-7;    // smaller entries of the tableau are taken for rounding
 constexpr int PIVOTS_TO_REFACTOR = 60;  // chosen: rounding has grown to some 1e-10 by then
+constexpr double CALLS = -1e-8;         // of the largest cost: reduced costs below, beyond what those are tilted by
+constexpr std::size_t WOKEN_AT_ONCE = 200;  // chosen: the most called for; the others may not be needed with these
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define WIDER_WHERE_POSSIBLE __attribute__((target_clones("avx2", "default")))
@@ -50,6 +57,7 @@ struct Row {
 struct Program {
     Numbers cost, tilted_cost, lower, upper;
     std::vector<char> is_integer;
+    double largest_cost = 0.0;
     std::deque<Row> rows;
 
     std::size_t add_row(Numbers coefficients, double lower, double upper) {
@@ -62,25 +70,28 @@ struct Program {
     }
 };
 
-enum class End { optimal, beyond, infeasible, stalled };
+enum class End { optimal, beyond, infeasible, lacking, stalled };
 
-// Columns 0..k-1 are those of the program that are not fixed at 0, k..k+m-1 the logicals of the rows that it has.
+// Columns 0..k-1 are those of the program that are awake and not fixed at 0, k..k+m-1 the logicals of the rows that it
+// has.
 class Tableau {
    public:
-    explicit Tableau(const Program& program) : program_(&program) {
-        const std::size_t count = program.cost.size();
-        lower_ = program.lower;
-        upper_ = program.upper;
-        reduced_ = program.tilted_cost;
-        column_.resize(count);
-        value_.resize(count);
-        for (std::size_t j = 0; j < count; ++j) {
-            column_[j] = j;
-            value_[j] = resting(j);
+    Tableau(const Program& program, const std::vector<char>& is_awake) : program_(&program) {
+        std::vector<std::size_t> asleep;
+        for (std::size_t j = 0; j < program.cost.size(); ++j) (is_awake[j] ? column_ : asleep).push_back(j);
+        asleep_ = std::make_shared<const std::vector<std::size_t>>(std::move(asleep));
+        for (std::size_t j : column_) {
+            lower_.push_back(program.lower[j]);
+            upper_.push_back(program.upper[j]);
+            reduced_.push_back(program.tilted_cost[j]);
         }
-        is_basic_.assign(count, 0);
-        moves_.resize(count);
-        for (std::size_t j = 0; j < count; ++j) note_moves(j);
+        is_basic_.assign(num_columns(), 0);
+        value_.resize(num_columns());
+        moves_.resize(num_columns());
+        for (std::size_t j = 0; j < num_columns(); ++j) {
+            value_[j] = resting(j);
+            note_moves(j);
+        }
         recount();
     }
 
@@ -171,7 +182,7 @@ class Tableau {
         int checked = -5;
         for (int pivots = 0; pivots < most_pivots; ++pivots) {
             if (objective_ >= cutoff && pivots >= checked + 5) {
-                if (bound() >= cutoff) return End::beyond;
+                if (is_beyond(cutoff)) return End::beyond;
                 checked = pivots;
             }
             const std::size_t r = leaving();
@@ -179,6 +190,7 @@ class Tableau {
             const std::size_t q = entering(r);
             if (q == width()) {
                 if (is_certainly_infeasible(r)) return End::infeasible;
+                if (!lacking(r).empty()) return End::lacking;
                 if (since_ == 0) return End::stalled;
                 refactor();
                 continue;
@@ -191,12 +203,30 @@ class Tableau {
     // A lower bound of the minimum by the present multipliers, the costs as they came.
     double bound() const { return certified(multipliers(), true); }
 
-    // Narrows integer columns to what plans below `cutoff` can have, and forgets those that can only be 0. False where
-    // there is no such plan. Returns the bound as well.
-    std::pair<bool, double> fix(double cutoff) {
-        Numbers reduced, error;
-        const double least = certified(multipliers(), true, &reduced, &error);
-        if (least >= cutoff) return {false, least};
+    // Wakes the columns that it lacks, where that is how `solve` ended.
+    void wake_lacking() { insert(lacking(leaving())); }
+
+    struct Fixed {
+        bool is_open, has_woken;
+        double bound;
+    };
+
+    // Narrows integer columns to what plans below `cutoff` can have, and forgets those that can only be 0; wakes others
+    // instead where a smaller minimum calls for them. Not open: there is no such plan.
+    Fixed fix(double cutoff) {
+        Numbers reduced, error, slept;
+        const double least = certified(multipliers(), true, &reduced, &error, &slept);
+        if (least >= cutoff) return {false, false, least};
+        const std::vector<std::size_t> woken = called(slept, CALLS * program_->largest_cost);
+        if (!woken.empty()) {
+            insert(woken);
+            return {true, true, least};
+        }
+        std::vector<std::size_t> asleep;
+        for (std::size_t a = 0; a < slept.size(); ++a)
+            if (slept[a] <= cutoff - least) asleep.push_back((*asleep_)[a]);
+        if (asleep.size() < slept.size() * 4 / 5)
+            asleep_ = std::make_shared<const std::vector<std::size_t>>(std::move(asleep));
         for (std::size_t j = 0; j < num_columns(); ++j) {
             if (!program_->is_integer[column_[j]] || upper_[j] - lower_[j] < 0.5) continue;
             const double up = reduced[j] - error[j], down = -reduced[j] - error[j];
@@ -206,7 +236,7 @@ class Tableau {
                 narrow(j, std::max(lower_[j], upper_[j] - std::floor((cutoff - least) / down + 1e-9)), upper_[j]);
         }
         forget_columns();
-        return {true, least};
+        return {true, false, least};
     }
 
     // Rows whose logicals are basic; nothing else of the tableau changes.
@@ -239,6 +269,7 @@ class Tableau {
     const Program* program_;
     Numbers entries_, lower_, upper_, value_, reduced_;
     std::vector<std::size_t> basis_, column_, rows_, able_;  // `able_`: to enter, while that is decided
+    std::shared_ptr<const std::vector<std::size_t>> asleep_;  // columns, shared with other nodes
     std::vector<char> is_basic_;
     std::vector<char> moves_;  // of nonbasic variables: whether they may rise, fall, or both
     std::size_t stride_ = 0;
@@ -409,8 +440,93 @@ class Tableau {
         return Numbers(reduced_.begin() + static_cast<std::ptrdiff_t>(num_columns()), reduced_.end());
     }
 
-    // The bound at the head of this file. `reduced`, `error`: its reduced costs, and how far they may be off.
-    double certified(Numbers weights, bool has_cost, Numbers* reduced = nullptr, Numbers* error = nullptr) const {
+    bool is_beyond(double cutoff) const {
+        const Numbers weights = multipliers();
+        return certified(weights, true, nullptr, nullptr, nullptr, false) >= cutoff &&
+               (asleep_->empty() || certified(weights, true) >= cutoff);
+    }
+
+    // What the columns asleep have left of their costs (or of 0) at these weights of the rows, at least.
+    Numbers left_asleep(const Numbers& weights, bool has_cost) const {
+        const std::vector<std::size_t>& columns = *asleep_;
+        Numbers left(columns.size(), 0.0);
+        if (has_cost)
+            for (std::size_t a = 0; a < columns.size(); ++a) left[a] = program_->cost[columns[a]];
+        double size = 0.0;  // of the parts of one, coefficients being below 2
+        for (double one : left) size = std::max(size, std::fabs(one));
+        for (std::size_t r = 0; r < num_rows(); ++r) {
+            if (weights[r] == 0.0) continue;
+            const double* of_column = program_->rows[rows_[r]].coefficients.data();
+            for (std::size_t a = 0; a < columns.size(); ++a) left[a] -= weights[r] * of_column[columns[a]];
+            size += 2.0 * std::fabs(weights[r]);
+        }
+        const double error = size * (static_cast<double>(num_rows()) + 4.0) * std::numeric_limits<double>::epsilon();
+        for (double& one : left) one -= error;
+        return left;
+    }
+
+    // Columns asleep with the least of these numbers, below `most`.
+    std::vector<std::size_t> called(const Numbers& left, double most) const {
+        std::vector<std::size_t> found;
+        for (std::size_t a = 0; a < left.size(); ++a)
+            if (left[a] < most) found.push_back(a);
+        if (found.size() > WOKEN_AT_ONCE) {
+            const auto is_less = [&left](std::size_t a, std::size_t b) {
+                return left[a] != left[b] ? left[a] < left[b] : a < b;
+            };
+            std::nth_element(found.begin(), found.begin() + WOKEN_AT_ONCE, found.end(), is_less);
+            found.resize(WOKEN_AT_ONCE);
+            std::sort(found.begin(), found.end());
+        }
+        for (std::size_t& one : found) one = (*asleep_)[one];
+        return found;
+    }
+
+    // Columns asleep that could bring the basic variable of a row that none brings into its bounds there.
+    std::vector<std::size_t> lacking(std::size_t r) const {
+        if (asleep_->empty()) return {};
+        const std::size_t b = basis_[r];
+        const double sign = value_[b] < lower_[b] ? 1.0 : -1.0;
+        Numbers weights(num_rows());
+        for (std::size_t i = 0; i < num_rows(); ++i) weights[i] = sign * line(r)[num_columns() + i];
+        return called(left_asleep(weights, false), -LEAST_PIVOT);
+    }
+
+    void insert(const std::vector<std::size_t>& woken) {
+        const std::size_t k = num_columns(), m = num_rows();
+        std::vector<std::size_t> all(column_), order, places(k + m), asleep;
+        all.insert(all.end(), woken.begin(), woken.end());
+        for (std::size_t a = 0; a < all.size(); ++a) order.push_back(a);
+        std::sort(order.begin(), order.end(), [&all](std::size_t a, std::size_t b) { return all[a] < all[b]; });
+        for (std::size_t place = 0; place < order.size(); ++place)
+            if (order[place] < k) places[order[place]] = place;
+        for (std::size_t r = 0; r < m; ++r) places[k + r] = all.size() + r;
+        const auto widened = [&](auto& values, auto of_new) {
+            std::remove_reference_t<decltype(values)> found;
+            for (std::size_t a : order) found.push_back(a < k ? values[a] : of_new(all[a]));
+            found.insert(found.end(), values.begin() + static_cast<std::ptrdiff_t>(k), values.end());
+            values.swap(found);
+        };
+        widened(lower_, [this](std::size_t j) { return program_->lower[j]; });
+        widened(upper_, [this](std::size_t j) { return program_->upper[j]; });
+        widened(value_, [](std::size_t) { return 0.0; });
+        widened(reduced_, [](std::size_t) { return 0.0; });
+        widened(is_basic_, [](std::size_t) { return char{0}; });
+        widened(moves_, [](std::size_t) { return char{0}; });
+        for (std::size_t& b : basis_) b = places[b];
+        std::sort(all.begin(), all.end());
+        column_.swap(all);
+        std::set_difference(
+            asleep_->begin(), asleep_->end(), woken.begin(), woken.end(), std::back_inserter(asleep));
+        asleep_ = std::make_shared<const std::vector<std::size_t>>(std::move(asleep));
+        strip();
+    }
+
+    // The bound at the head of this file. `reduced`, `error`: its reduced costs, and how far they may be off; `slept`:
+    // at least those of columns asleep, which are left out where they do not count.
+    double certified(
+        const Numbers& weights, bool has_cost, Numbers* reduced = nullptr, Numbers* error = nullptr,
+        Numbers* slept = nullptr, bool counts_asleep = true) const {
         const std::size_t k = num_columns(), m = num_rows();
         const double unit = (static_cast<double>(m) + 4.0) * std::numeric_limits<double>::epsilon();
         Numbers own(k, 0.0), size(k, 0.0);
@@ -435,13 +551,28 @@ class Tableau {
             sum += part;
             sizes += std::fabs(part);
         }
+        std::size_t count = k + m;
+        if (counts_asleep && !asleep_->empty()) {
+            Numbers binding(weights);
+            for (std::size_t r = 0; r < m; ++r)
+                if (!std::isfinite(weights[r] > 0.0 ? lower_[k + r] : upper_[k + r])) binding[r] = 0.0;
+            Numbers left = left_asleep(binding, has_cost);
+            for (std::size_t a = 0; a < left.size(); ++a) {
+                if (left[a] >= 0.0) continue;
+                const double part = left[a] * program_->upper[(*asleep_)[a]];
+                sum += part;
+                sizes += std::fabs(part);
+            }
+            count += left.size();
+            if (slept) slept->swap(left);
+        }
         if (reduced) {
             for (double& one : size) one *= unit;
             reduced->swap(own);
             error->swap(size);
         }
         if (!std::isfinite(sum)) return -INFINITE;
-        return sum - sizes * static_cast<double>(k + m) * std::numeric_limits<double>::epsilon();
+        return sum - sizes * static_cast<double>(count) * std::numeric_limits<double>::epsilon();
     }
 
     double least(double factor, std::size_t j) const {

@@ -19,6 +19,8 @@
 
 namespace sutler {
 
+using Counts = std::vector<std::int16_t>;
+
 struct Cut {
     Numbers coefficients;
     double upper;
@@ -48,8 +50,11 @@ class Tree {
     using Separate = std::function<Told(const Numbers& point, bool is_whole)>;
     using GoesOn = std::function<bool(double bound, std::int64_t nodes)>;
 
-    // `counts`: whole coefficients of all columns each.
-    Tree(Program& program, std::vector<Numbers> counts, Options options, Separate separate, GoesOn goes_on)
+    // `counts`: whole coefficients of all columns each. `is_awake`: columns that tableaus start with; others are 0 at
+    // least.
+    Tree(
+        Program& program, std::vector<Counts> counts, const std::vector<char>& is_awake, Options options,
+        Separate separate, GoesOn goes_on)
         : program_(program),
           num_given_(program.rows.size()),
           counts_(std::move(counts)),
@@ -59,14 +64,15 @@ class Tree {
           goes_on_(std::move(goes_on)),
           cutoff_(options.cutoff),
           least_leaf_(INFINITE),
-          tried_{Node{Tableau(program), 0.0}, Node{Tableau(program), 0.0}},
+          first_(program, is_awake),
+          tried_{Node{first_, 0.0}, Node{first_, 0.0}},
           better_{tried_[0], tried_[0]} {
         for (auto& one : gained_) one.assign(program.cost.size() + counts_.size(), 0.0);
         for (auto& one : trials_) one.assign(program.cost.size() + counts_.size(), 0);
     }
 
     Outcome search() {
-        Node root{Tableau(program_), -INFINITE};
+        Node root{first_, -INFINITE};
         for (std::size_t r = 0; r < num_given_; ++r) root.tableau.add_row(r);
         if (settle(root, MOST_PIVOTS)) {
             cut_root(root);
@@ -103,7 +109,7 @@ class Tree {
 
     Program& program_;
     std::size_t num_given_;
-    std::vector<Numbers> counts_;
+    std::vector<Counts> counts_;
     std::vector<std::size_t> row_of_count_, cuts_;
     Options options_;
     Separate separate_;
@@ -116,6 +122,7 @@ class Tree {
     bool is_stopped_ = false;
     Numbers gained_[2];
     std::vector<int> trials_[2];
+    Tableau first_;              // without rows
     Node tried_[2], better_[2];  // children, while they are compared
 
     void push(Node node) {
@@ -167,10 +174,15 @@ class Tree {
             ++outcome_.problems;
             const End end = node.tableau.solve(cutoff_, most_pivots);
             if (end == End::beyond || end == End::infeasible) return false;
-            const auto [is_open, bound] = node.tableau.fix(cutoff_);
+            if (end == End::lacking) {
+                node.tableau.wake_lacking();
+                continue;
+            }
+            const auto [is_open, has_woken, bound] = node.tableau.fix(cutoff_);
             if (!is_open) return false;
             node.bound = std::max(node.bound, bound);
-            if (end == End::stalled || !add_violated(node)) return true;
+            if (has_woken) continue;
+            if (end != End::optimal || !add_violated(node)) return true;
         }
     }
 
@@ -290,6 +302,8 @@ class Tree {
         return end != End::beyond && end != End::infeasible;
     }
 
+    static Numbers numbers(const Counts& counts) { return Numbers(counts.begin(), counts.end()); }
+
     bool is_cut(std::size_t row) const { return std::binary_search(cuts_.begin(), cuts_.end(), row); }
 
     // Those whose gains are not known well, the most fractional first, and the best of the others.
@@ -330,7 +344,7 @@ class Tree {
         }
         std::size_t& row = row_of_count_[choice.object - program_.cost.size()];
         if (row == NONE)
-            row = program_.add_row(counts_[choice.object - program_.cost.size()], -INFINITE, INFINITE);
+            row = program_.add_row(numbers(counts_[choice.object - program_.cost.size()]), -INFINITE, INFINITE);
         std::size_t r = node.tableau.place_of_row(row);
         if (r == node.tableau.num_rows()) r = node.tableau.add_row(row);
         const double scale = program_.rows[row].scale;

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from sutler.solver.arrays import FloatArray
+from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
 from sutler.solver.tree import IS_BUILT, Outcome, Told, search
 from tests.looped import for_each
@@ -43,6 +43,7 @@ def searched(
     program: LinearProgram,
     *,
     most_nodes: int = 3_000,
+    is_awake: BoolArray | None = None,
     goes_on: Callable[[float, int], bool] = lambda bound, nodes: True,
 ) -> tuple[float, Outcome]:
     """The best value that was told, and the outcome."""
@@ -56,11 +57,24 @@ def searched(
         best[0] = min(best[0], value)
         return Told(value, np.zeros((0, len(point))), np.zeros(0))
 
-    counts = np.atleast_2d(program.integer * 1.0)
     found = search(
-        program, counts, cutoff=np.inf, gap=GAP, most_nodes=most_nodes, root_rounds=0, separate=tell, goes_on=goes_on
+        program,
+        np.atleast_2d(program.integer).astype(np.int16),
+        cutoff=np.inf,
+        gap=GAP,
+        most_nodes=most_nodes,
+        root_rounds=0,
+        separate=tell,
+        goes_on=goes_on,
+        is_awake=is_awake,
     )
     return best[0], found
+
+
+def some_awake(program: LinearProgram, seed: int) -> BoolArray:
+    """From none to half of the whole numbers, and all others."""
+    draw = np.random.default_rng(seed)
+    return np.asarray(~program.integer | (draw.random(len(program.cost)) < draw.choice([0.0, 0.1, 0.5])))
 
 
 @for_each("seed", range(1_000), quick=80)
@@ -71,17 +85,21 @@ def test_the_best_values_are_those_of_highs(seed: int) -> None:
         told.append(bound)
         return True
 
-    value, found = searched(program, goes_on=goes_on)
     truth = solve_milp(program, relative_gap=1e-9, time_limit_s=60.0, node_limit=None)
     best = truth.objective if truth.x is not None else np.inf
     room = 2 * GAP * max(abs(best), float(np.abs(program.cost).max())) if np.isfinite(best) else 0.0
-    assert max(*told, found.bound) <= best + room
-    if found.has_ended:
-        assert value == best or abs(value - best) <= room
+    for is_awake in (None, some_awake(program, seed)):
+        value, found = searched(program, goes_on=goes_on, is_awake=is_awake)
+        assert max(*told, found.bound) <= best + room
+        if found.has_ended:
+            assert value == best or abs(value - best) <= room
 
 
-def test_most_searches_end() -> None:
-    ends = [searched(a_program(seed))[1].has_ended for seed in range(200)]
+def test_most_searches_end_whatever_sleeps_at_first() -> None:
+    programs = [a_program(seed) for seed in range(200)]
+    ends = [searched(program)[1].has_ended for program in programs]
+    assert sum(ends) >= 195
+    ends = [searched(one, is_awake=some_awake(one, seed))[1].has_ended for seed, one in enumerate(programs)]
     assert sum(ends) >= 195
 
 
@@ -135,7 +153,7 @@ def test_a_cut_is_kept_and_a_plan_moves_the_cutoff() -> None:
 
     found = search(
         program,
-        ones[None],
+        np.ones((1, 2), dtype=np.int16),
         cutoff=np.inf,
         gap=GAP,
         most_nodes=99,
@@ -153,7 +171,7 @@ def test_nothing_is_below_a_cutoff_that_is_the_best_value() -> None:
     value, _ = searched(program)
     found = search(
         program,
-        np.zeros((0, len(program.cost))),
+        np.zeros((0, len(program.cost)), dtype=np.int16),
         cutoff=value - 1e-4,
         gap=GAP,
         most_nodes=3_000,
@@ -172,7 +190,7 @@ def test_what_the_caller_raises_comes_through() -> None:
     with pytest.raises(RuntimeError, match="no more of this"):
         search(
             program,
-            np.zeros((0, len(program.cost))),
+            np.zeros((0, len(program.cost)), dtype=np.int16),
             cutoff=np.inf,
             gap=GAP,
             most_nodes=9,
@@ -190,10 +208,12 @@ def test_what_is_no_number_is_refused() -> None:
         searched(replace(program, matrix=spoilt))
     with pytest.raises(ValueError, match="cost: not a number"):
         searched(replace(program, cost=program.cost * np.nan))
+    with pytest.raises(ValueError, match="is_awake: what sleeps is a whole number from 0 to some bound"):
+        searched(replace(program, lower=program.lower - 1), is_awake=np.zeros(len(program.cost), dtype=np.bool_))
     with pytest.raises(ValueError, match=f"counts: expected lines of {len(program.cost)} numbers"):
         search(
             program,
-            np.zeros((1, 1)),
+            np.zeros((1, 1), dtype=np.int16),
             cutoff=np.inf,
             gap=GAP,
             most_nodes=9,
