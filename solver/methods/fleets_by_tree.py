@@ -24,9 +24,12 @@ from sutler.solver.tree import CountArray, Told
 
 _STEPS = (60, 250, 1000)  # columns that plans are looked for among before all that are left
 _FEW_ENOUGH = 1.5  # survivors per column of the next step at which all of them are searched
-_NODES = 1000  # of a step
+_NODES, _MIXED_NODES = 300, 1000  # of a step, and where replicas may serve fixed mixes
 _MOST_NODES = 200_000  # some 20 seconds: what is not proven by then is left to HiGHS, whose cuts are others
-_MOST_AWAKE, _AWAKE = 4000, 1000  # columns of a tableau: of more, most sleep at first, or a pivot takes milliseconds
+_MOST_AWAKE, _AWAKE = (
+    30_000,
+    1000,
+)  # columns of a tableau: of more, most sleep at first, or a pivot takes milliseconds
 _ROOT_ROUNDS = 25  # of inequalities before any branching: each round lowers the root by less than the one before
 _EXACT_GAP = 1e-9  # relative: what is left where a small search goes on to the best plan there is
 _EXACT_COLUMNS, _EXACT_NODES = 400, 300
@@ -46,13 +49,14 @@ def improve(search: Search, chosen: IntArray, node_limit: int) -> None:
 def prove(search: Search, node_limit: int | None) -> None:
     """Search ever more candidates for a plan, then all that a better plan could have: the bound covers the whole
     problem. Small searches go on to the best plan there is."""
-    trees = _Trees(search)
+    trees, polytope = _Trees(search), search.polytope
+    nodes = _MIXED_NODES if polytope.candidates.is_mix(polytope.problem).any() else _NODES
     for count in _STEPS:
         left = search.survivors()[0]
         if search.closed() or search.seconds_left() <= 0 or len(left) <= _FEW_ENOUGH * count:
             break
-        few = promising(search.polytope, search.relaxation, count)
-        trees.search(np.intersect1d(few, left), _NODES, covers_all=False)
+        few = promising(polytope, search.relaxation, count)
+        trees.search(np.intersect1d(few, left), nodes, covers_all=False)
     if not search.closed() and search.seconds_left() > 0:
         trees.search(search.survivors()[0], node_limit or _MOST_NODES, covers_all=True)
     if search.is_part:

@@ -25,7 +25,6 @@ from sutler.solver.polytope.sparse import spread
 
 _LARGE = 100.0  # coefficients up to this, or down to its inverse, leave HiGHS's tolerances (1e-7) their meaning
 
-_SMALL = 2000  # entries of a matrix: of fewer, looking for what can be left out takes longer than solving with it
 _NO_SOLUTION = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
 
 MilpStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -135,7 +134,6 @@ def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
     lp.row_upper_ = row_upper
 
     solver = _LP.solver
-    solver.setOptionValue("presolve", "on" if matrix.nnz > _SMALL else "off")
     solver.passModel(lp)
     solver.run()
     status = solver.getModelStatus()
@@ -165,6 +163,7 @@ class _OfThread(local):
         options.output_flag = False
         options.solver = "simplex"
         options.simplex_strategy = 1  # dual, serial
+        options.presolve = "on"
         self.solver = highspy.Highs()
         self.solver.passOptions(options)
 
