@@ -42,20 +42,20 @@ def is_possible(polytope: Polytope) -> bool:
 
 
 def improve(search: Search, chosen: IntArray, node_limit: int) -> None:
-    """Search among the chosen candidates only; proves nothing."""
-    _Trees(search).search(chosen, node_limit, covers_all=False)
+    """Search among the chosen candidates only, with a step's nodes at least where that is hard; proves nothing."""
+    nodes = max(node_limit, _MIXED_NODES) if _has_mixes(search) else node_limit
+    _Trees(search).search(chosen, nodes, covers_all=False)
 
 
 def prove(search: Search, node_limit: int | None) -> None:
     """Search ever more candidates for a plan, then all that a better plan could have: the bound covers the whole
     problem. Small searches go on to the best plan there is."""
-    trees, polytope = _Trees(search), search.polytope
-    nodes = _MIXED_NODES if polytope.candidates.is_mix(polytope.problem).any() else _NODES
+    trees, nodes = _Trees(search), _MIXED_NODES if _has_mixes(search) else _NODES
     for count in _STEPS:
         left = search.survivors()[0]
         if search.closed() or search.seconds_left() <= 0 or len(left) <= _FEW_ENOUGH * count:
             break
-        few = promising(polytope, search.relaxation, count)
+        few = promising(search.polytope, search.relaxation, count)
         trees.search(np.intersect1d(few, left), nodes, covers_all=False)
     if not search.closed() and search.seconds_left() > 0:
         trees.search(search.survivors()[0], node_limit or _MOST_NODES, covers_all=True)
@@ -66,6 +66,10 @@ def prove(search: Search, node_limit: int | None) -> None:
         trees.search(
             near_best, min(_EXACT_NODES, node_limit or _EXACT_NODES), covers_all=True, relative_gap=_EXACT_GAP
         )
+
+
+def _has_mixes(search: Search) -> bool:
+    return bool(search.polytope.candidates.is_mix(search.polytope.problem).any())
 
 
 class _Trees:
