@@ -30,6 +30,7 @@ from sutler.solver.methods.search import (
     Report,
     Search,
     SearchOutcome,
+    has_mixes,
     nearby_classes,
     promising,
     quick_gap,
@@ -202,15 +203,10 @@ def finish(
     return search.incumbent or incumbent
 
 
-def _has_mixes(polytope: Polytope) -> bool:
-    """Whether replicas may serve fixed mixes: inequalities tell such fleets apart late."""
-    return bool(polytope.candidates.is_mix(polytope.problem).any())
-
-
 def _is_by_tree(polytope: Polytope) -> bool:
     """Whether the tree is tried before any MILP. Of several models with fixed mixes MILPs find better plans, for the
     tree to prove."""
-    is_simple = polytope.problem.keeps_reserve or len(polytope.problem.models) == 1 or not _has_mixes(polytope)
+    is_simple = polytope.problem.keeps_reserve or len(polytope.problem.models) == 1 or not has_mixes(polytope)
     return is_simple and fleets_by_tree.is_possible(polytope)
 
 
@@ -220,7 +216,7 @@ def _is_apart(polytope: Polytope, relaxation: Relaxation) -> bool:
     if not models_apart.is_possible(polytope):
         return False
     replicas = np.bincount(polytope.candidates.model, weights=relaxation.load)
-    return not _has_mixes(polytope) or bool(replicas.max() <= _FEW_REPLICAS)
+    return not has_mixes(polytope) or bool(replicas.max() <= _FEW_REPLICAS)
 
 
 def _with_routing(search: Search, node_limit: int | None) -> None:
@@ -230,7 +226,7 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
     for chosen in _on_one_network(polytope, relaxation):
         if not search.closed():
             with_routing.improve(search, chosen, nodes)
-    fleet_first, mixed = _routes_last(polytope, search.goal), _has_mixes(polytope)
+    fleet_first, mixed = _routes_last(polytope, search.goal), has_mixes(polytope)
     if not search.closed() and len(polytope.candidates) > _ONE_MILP and (mixed or not fleet_first):
         count = _MIXED_COLUMNS if mixed else INCUMBENT_COLUMNS
         are_many = node_limit is None and len(polytope.problem.models) >= models_apart.LEAST_MODELS

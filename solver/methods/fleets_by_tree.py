@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, vstack
 from sutler.solver import tree
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
 from sutler.solver.methods.fleets import RELAXED_CLOSE, adopt, bounds_of, cut_between
-from sutler.solver.methods.search import CUTOFF_SHARE, LEAST_RELAXED, ROUNDING, Search, promising, smallest
+from sutler.solver.methods.search import CUTOFF_SHARE, LEAST_RELAXED, ROUNDING, Search, has_mixes, promising, smallest
 from sutler.solver.polytope.column_generation import FleetRow
 from sutler.solver.polytope.linear import LinearProgram
 from sutler.solver.polytope.relaxation import most_lam
@@ -43,14 +43,14 @@ def is_possible(polytope: Polytope) -> bool:
 
 def improve(search: Search, chosen: IntArray, node_limit: int) -> None:
     """Search among the chosen candidates only, with a step's nodes at least where that is hard; proves nothing."""
-    nodes = max(node_limit, _MIXED_NODES) if _has_mixes(search) else node_limit
+    nodes = max(node_limit, _MIXED_NODES) if has_mixes(search.polytope) else node_limit
     _Trees(search).search(chosen, nodes, covers_all=False)
 
 
 def prove(search: Search, node_limit: int | None) -> None:
     """Search ever more candidates for a plan, then all that a better plan could have: the bound covers the whole
     problem. Small searches go on to the best plan there is."""
-    trees, nodes = _Trees(search), _MIXED_NODES if _has_mixes(search) else _NODES
+    trees, nodes = _Trees(search), _MIXED_NODES if has_mixes(search.polytope) else _NODES
     for count in _STEPS:
         left = search.survivors()[0]
         if search.closed() or search.seconds_left() <= 0 or len(left) <= _FEW_ENOUGH * count:
@@ -66,10 +66,6 @@ def prove(search: Search, node_limit: int | None) -> None:
         trees.search(
             near_best, min(_EXACT_NODES, node_limit or _EXACT_NODES), covers_all=True, relative_gap=_EXACT_GAP
         )
-
-
-def _has_mixes(search: Search) -> bool:
-    return bool(search.polytope.candidates.is_mix(search.polytope.problem).any())
 
 
 class _Trees:

@@ -116,6 +116,11 @@ class Search:
         return SearchOutcome(self.incumbent, self.value, bound, proven, self.relaxation)
 
 
+def has_mixes(polytope: Polytope) -> bool:
+    """Whether replicas may serve fixed mixes: inequalities tell such fleets apart late."""
+    return bool(polytope.candidates.is_mix(polytope.problem).any())
+
+
 def quick_gap(polytope: Polytope) -> float:
     """What a fleet beside the plan may leave open: half a percent, or as much as the plan may."""
     return max(QUICK_GAP, polytope.problem.options.relative_gap)
