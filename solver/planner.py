@@ -337,7 +337,7 @@ def _with_alternatives(run: SolveRun, plan: Plan, known: Sequence[Alternative | 
     if not missing:
         return replace(plan, alternatives=found)
     remedy = "raise solver.time_limit_s, or set one to 0 in limits.max_gpus"
-    warning = f"no alternative was sought without {', '.join(missing)}: {remedy}"
+    warning = f"no alternative was found without {', '.join(missing)}: {remedy}"
     return replace(plan, alternatives=found, warnings=(*plan.warnings, warning))
 
 

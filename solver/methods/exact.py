@@ -235,12 +235,12 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
             with_routing.improve_by_models(search, nodes)
         elif mixed:
             with_routing.improve_nearby(search, nodes)
-    many = len(search.survivors()[0]) > _ONE_MILP
     if search.is_open() and not _is_by_tree(polytope) and fleets_by_tree.is_possible(polytope):
         fleets_by_tree.prove(search, node_limit)
+    many = len(search.survivors()[0]) > _ONE_MILP
     if search.is_open() and (many or fleet_first) and not (mixed and with_routing.is_routed_sooner(search)):
         fleets_by_milp.prove(search, node_limit)
-    if not search.closed() and search.seconds_left() > 0:
+    if search.is_open():
         with_routing.prove(search, node_limit)
 
 

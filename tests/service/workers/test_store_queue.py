@@ -78,20 +78,29 @@ def heard(app: App) -> int:
 
 
 @pytest.mark.parametrize("queues", [("here", "here"), ("here", "there")])
-def test_who_waits_for_a_lock_is_taken_when_it_is_free(engine: Engine, queues: tuple[str, str]) -> None:
-    """Both places are free, and the second job has been passed by when the first one ends."""
-    began, done = list[str](), asyncio.Event()
+def test_who_waits_for_a_lock_is_taken_when_it_is_free(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, queues: tuple[str, str]
+) -> None:
+    """A place is free, and the second job has been passed by when the first one ends."""
+    fetch, began, passed_by, done = JobManager.fetch_job, list[str](), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
         async with an_app(engine) as app:
+
+            async def watched(manager: JobManager, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+                is_waiting = await waiting(app) == ["second"]
+                found = await fetch(manager, queues, worker_id)
+                if is_waiting and found is None:
+                    passed_by.set()
+                return found
+
+            monkeypatch.setattr(JobManager, "fetch_job", watched)
 
             @app.task(name="work", pass_context=True)
             async def task(context: Any, which: str) -> None:
                 began.append(which)
                 if which == "first":
-                    while await waiting(app) != ["second"]:
-                        await asyncio.sleep(0.01)
-                    await asyncio.sleep(0.2)  # for the other place to look in vain
+                    await passed_by.wait()
                 else:
                     done.set()
 

@@ -260,4 +260,4 @@ def test_a_plan_says_for_which_gpu_types_it_has_no_alternative() -> None:
     rows = [measured(gpu, {"w1": 1.0}) for gpu in gpus]
     plan = solve(a_problem(offers=offers, rows=rows))
     assert len(plan.alternatives) == 6
-    assert [warning for warning in plan.warnings if "no alternative was sought without" in warning]
+    assert [warning for warning in plan.warnings if "no alternative was found without" in warning]
