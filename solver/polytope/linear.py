@@ -7,7 +7,7 @@ Both are deterministic: one thread, a fixed seed, and limits on nodes; the clock
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Lock, local
 from typing import Final, Literal
@@ -74,64 +74,29 @@ class MilpSolution:
 
 
 def solve_lp(program: LinearProgram) -> LpSolution:
-    """The LP relaxation of a program, with duals. An unbounded program is a defect of the caller."""
-    scaled, row_scale, cost_scale = _scaled(program)
-    solution = _solve_scaled_lp(scaled)
-    if solution.x is None:
-        return solution
-    duals = solution.row_duals * row_scale * cost_scale
-    return LpSolution(solution.x, solution.objective * cost_scale, duals)
+    """The LP relaxation of a program, with duals. An unbounded program is a defect of the caller.
 
-
-def _scaled(program: LinearProgram) -> tuple[LinearProgram, FloatArray, float]:
-    """Rows and costs with a largest coefficient of 1: HiGHS's tolerances are absolute, prices and watts are not.
-
-    Returns what each row was multiplied by and what the objective was divided by. Rows whose coefficients are
-    counts already are left alone.
+    Each side of a row that has two is a row of its own, `<=` before `=`, so that HiGHS tells their duals apart.
     """
-    matrix = program.matrix
-    largest, filled = np.zeros(matrix.shape[0]), np.diff(matrix.indptr) > 0
-    if filled.any():
-        largest[filled] = np.maximum.reduceat(np.abs(matrix.data), matrix.indptr[:-1][filled])
-    far = (largest > _LARGE) | ((largest > 0) & (largest < 1 / _LARGE))
-    row_scale = np.where(far, 1.0 / np.where(largest > 0, largest, 1.0), 1.0)
-    cost_scale = float(np.abs(program.cost).max(initial=0.0)) or 1.0
-    if not far.any() and cost_scale == 1.0:
-        return program, row_scale, 1.0
-    matrix = csr_array(
-        (matrix.data * np.repeat(row_scale, np.diff(matrix.indptr)), matrix.indices, matrix.indptr),
-        shape=matrix.shape,
-    )
-    scaled = replace(
-        program,
-        cost=program.cost / cost_scale,
-        matrix=matrix,
-        row_lower=program.row_lower * row_scale,
-        row_upper=program.row_upper * row_scale,
-    )
-    return scaled, row_scale, cost_scale
-
-
-def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
-    """Each side of a row that has two is a row of its own, `<=` before `=`, so that HiGHS tells their duals apart."""
+    row_scale, cost_scale = _scales(program)
+    row_lower, row_upper = program.row_lower * row_scale, program.row_upper * row_scale
     equal = program.row_lower == program.row_upper
-    upper = np.flatnonzero(np.isfinite(program.row_upper) & ~equal)
-    lower = np.flatnonzero(np.isfinite(program.row_lower) & ~equal)
+    upper = np.flatnonzero(np.isfinite(row_upper) & ~equal)
+    lower = np.flatnonzero(np.isfinite(row_lower) & ~equal)
     both = np.flatnonzero(equal)
     sign = np.repeat([1.0, -1.0, 1.0], [len(upper), len(lower), len(both)])
     rows, matrix = np.concatenate([upper, lower, both]), program.matrix
     counts = np.diff(matrix.indptr)[rows]
     places = spread(matrix.indptr[rows], counts)
-    row_upper = np.concatenate([program.row_upper[upper], -program.row_lower[lower], program.row_upper[both]])
 
     lp = highspy.HighsLp()
     lp.num_row_, lp.num_col_ = lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = len(rows), matrix.shape[1]
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_, lp.a_matrix_.index_ = np.append(0, np.cumsum(counts)), matrix.indices[places]
-    lp.a_matrix_.value_ = matrix.data[places] * np.repeat(sign, counts)
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
-    lp.row_lower_ = np.concatenate([np.full(len(upper) + len(lower), -np.inf), program.row_lower[both]])
-    lp.row_upper_ = row_upper
+    lp.a_matrix_.value_ = matrix.data[places] * np.repeat(sign * row_scale[rows], counts)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost / cost_scale, program.lower, program.upper
+    lp.row_lower_ = np.concatenate([np.full(len(upper) + len(lower), -np.inf), row_lower[both]])
+    lp.row_upper_ = np.concatenate([row_upper[upper], -row_lower[lower], row_upper[both]])
 
     solver = _LP.solver
     solver.passModel(lp)
@@ -145,12 +110,24 @@ def _solve_scaled_lp(program: LinearProgram) -> LpSolution:
         raise EngineError(f"HiGHS ended a linear program with: {solver.modelStatusToString(status)}")
     solution, objective = solver.getSolution(), solver.getInfo().objective_function_value
     solver.clearModel()  # which may be large
-    duals = np.zeros(program.matrix.shape[0])
+    duals = np.zeros(len(row_scale))
     of_upper, of_lower, of_both = np.split(np.array(solution.row_dual), [len(upper), len(upper) + len(lower)])
     duals[upper] += of_upper
     duals[lower] -= of_lower
     duals[both] = of_both
-    return LpSolution(np.array(solution.col_value), objective, duals)
+    return LpSolution(np.array(solution.col_value), objective * cost_scale, duals * row_scale * cost_scale)
+
+
+def _scales(program: LinearProgram) -> tuple[FloatArray, float]:
+    """What each row is multiplied by and the objective divided by so that their largest coefficients are 1: HiGHS's
+    tolerances are absolute, prices and watts are not. Rows whose coefficients are counts already are left alone."""
+    matrix = program.matrix
+    largest, filled = np.zeros(matrix.shape[0]), np.diff(matrix.indptr) > 0
+    if filled.any():
+        largest[filled] = np.maximum.reduceat(np.abs(matrix.data), matrix.indptr[:-1][filled])
+    far = (largest > _LARGE) | ((largest > 0) & (largest < 1 / _LARGE))
+    row_scale = np.where(far, 1.0 / np.where(largest > 0, largest, 1.0), 1.0)
+    return row_scale, float(np.abs(program.cost).max(initial=0.0)) or 1.0
 
 
 class _OfThread(local):
@@ -182,8 +159,8 @@ def solve_milp(
     There is no way to hand in a first solution: given one, HiGHS (in OR-Tools 9.15) was seen to call it optimal
     with a bound that a better solution refutes.
     """
-    scaled, _, cost_scale = _scaled(program)
-    model = mathopt.Model.from_model_proto(_to_proto(scaled))
+    row_scale, cost_scale = _scales(program)
+    model = mathopt.Model.from_model_proto(_to_proto(program, row_scale, cost_scale))
     parameters = mathopt.SolveParameters(
         relative_gap_tolerance=relative_gap,
         absolute_gap_tolerance=0.0,
@@ -249,7 +226,7 @@ _MUTED: Final = _Muted()
 _LP: Final = _OfThread()
 
 
-def _to_proto(program: LinearProgram) -> model_pb2.ModelProto:
+def _to_proto(program: LinearProgram, row_scale: FloatArray, cost_scale: float) -> model_pb2.ModelProto:
     proto = model_pb2.ModelProto()
     num_rows, num_columns = program.matrix.shape
     variables = proto.variables
@@ -259,13 +236,14 @@ def _to_proto(program: LinearProgram) -> model_pb2.ModelProto:
     variables.integers.extend(program.integer.tolist())
     used = np.flatnonzero(program.cost)
     proto.objective.linear_coefficients.ids.extend(used)
-    proto.objective.linear_coefficients.values.extend(program.cost[used])
+    proto.objective.linear_coefficients.values.extend(program.cost[used] / cost_scale)
     rows = proto.linear_constraints
     rows.ids.extend(range(num_rows))
-    rows.lower_bounds.extend(program.row_lower)
-    rows.upper_bounds.extend(program.row_upper)
+    rows.lower_bounds.extend(program.row_lower * row_scale)
+    rows.upper_bounds.extend(program.row_upper * row_scale)
     entries = proto.linear_constraint_matrix
-    entries.row_ids.extend(np.repeat(np.arange(num_rows), np.diff(program.matrix.indptr)))
+    counts = np.diff(program.matrix.indptr)
+    entries.row_ids.extend(np.repeat(np.arange(num_rows), counts))
     entries.column_ids.extend(program.matrix.indices)
-    entries.coefficients.extend(program.matrix.data)
+    entries.coefficients.extend(program.matrix.data * np.repeat(row_scale, counts))
     return proto

@@ -140,7 +140,9 @@ class Polytope:
     def offered(self) -> FloatArray:
         """[models, V] share of all offered requests that the workloads of each column make up."""
         fraction = np.array([demand.fraction for demand in self.demands])
-        return np.asarray(((self.mixed > 0) @ fraction).reshape(-1, self.rate.shape[1]))
+        of_column = np.repeat(np.arange(self.mixed.shape[0]), np.diff(self.mixed.indptr))
+        sums = np.bincount(of_column, fraction[self.mixed.indices], minlength=self.mixed.shape[0])
+        return np.asarray(sums, dtype=np.float64).reshape(-1, self.rate.shape[1])
 
     @property
     def members(self) -> IntArray:
