@@ -41,8 +41,9 @@ class Loaded:
     """Layouts of one model and role, arrays [W, num_layouts]; or pairs of a layout and a workload, [1, num_pairs].
 
     rows [num_layouts]: of what is prepared; own: what the requests take; workload: which one; most: sequences that
-    fit (0: none); slot_s: a prompt on the slowest stage; chunk_s: a step that is full of prompts; table: the row of
-    step_s and riding_s, and of what they grow by per sequence [num_tables, len(GRID)].
+    fit (0: none); slot_s: a prompt on the slowest stage; chunk_s: a step that is full of prompts; table: the first
+    row of table_s [num_tables * len(GRID), 4], which has a step, what it grows by per sequence, what a prompt rides
+    along for, and what that grows by: beside each other, since what is looked up lies anywhere.
     """
 
     prepared: PreparedLayouts
@@ -53,10 +54,7 @@ class Loaded:
     slot_s: FloatArray
     chunk_s: FloatArray
     table: IntArray
-    step_s: FloatArray
-    step_slope_s: FloatArray
-    riding_s: FloatArray
-    riding_slope_s: FloatArray
+    table_s: FloatArray
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -123,10 +121,9 @@ class Capped:
         """Returns what a replica does with this share of its slots busy [num_layouts]."""
         loaded, n = self.loaded, self.slots * share
         at = _PLACE.take(n.astype(np.int64))
-        first, beyond = loaded.table * len(GRID) + at, np.maximum(n - GRID.take(at), 0.0)
-        slope_s = loaded.step_slope_s.take(first)
-        step_s = loaded.step_s.take(first) + slope_s * beyond  # below one sequence as for one
-        delay_s = loaded.riding_s.take(first) + loaded.riding_slope_s.take(first) * beyond
+        step_s, slope_s, delay_s, delay_slope_s = np.moveaxis(loaded.table_s.take(loaded.table + at, axis=0), -1, 0)
+        beyond = np.maximum(n - GRID.take(at), 0.0)  # below one sequence as for one
+        step_s, delay_s = step_s + slope_s * beyond, delay_s + delay_slope_s * beyond
         written_s = n * self.step_s / self.slots * (loaded.role == "aggregated")
         if loaded.role == "prefill":  # a share of the time, since prompts alone do not decode
             rps = self.full_rps * share
@@ -189,11 +186,8 @@ def loaded_of(prepared: PreparedLayouts, rows: IntArray, *, base_s: float) -> Lo
         most=np.ascontiguousarray(prepared.max_batch[rows].T),
         slot_s=slot_s,
         chunk_s=slot_s * CHUNK_TOKENS / traffic.new_tokens[:, None],
-        table=_by_workload(np.arange(len(pairs)), shape),
-        step_s=step_s,
-        step_slope_s=_slopes(step_s),
-        riding_s=riding_s,
-        riding_slope_s=_slopes(riding_s),
+        table=_by_workload(np.arange(len(pairs)) * len(GRID), shape),
+        table_s=np.stack([step_s, _slopes(step_s), riding_s, _slopes(riding_s)], axis=-1).reshape(-1, 4),
     )
 
 
