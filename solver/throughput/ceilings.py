@@ -58,9 +58,9 @@ def mix_ceilings(
     known_rps: FloatArray,
     known_share: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Returns the requests/s [num_layouts] of all workloads of a mix, shares [W, 1], that keep all limits, or 0, and
-    the share of the sequences that then runs. 0 as well where `known_share` of them misses a limit, which carries no
-    more than `known_rps`: then nothing that carries more keeps them."""
+    """Returns the requests/s [num_layouts] of all workloads of a mix, shares [W, num_layouts], that keep all limits,
+    or 0, and the share of the sequences that then runs. 0 as well where `known_share` of them misses a limit, which
+    carries no more than `known_rps`: then nothing that carries more keeps them."""
     with np.errstate(divide="ignore"):
         full_rps = 1.0 / summed(mix / capped.full_rps)
     unit = full_rps * mix
@@ -68,7 +68,8 @@ def mix_ceilings(
     asked = Mixture.of(capped, unit / QUEUED_SHARE)
     known_load, keeps = asked.keeps(known_share, limits)
     hopeful = np.flatnonzero((load == 0) & (keeps | (known_load * full_rps > known_rps)))
-    load[hopeful], share[hopeful] = _by_halving(asked.take(hopeful), limits, most_load)
+    left = [limit.take(hopeful) for limit in limits]
+    load[hopeful], share[hopeful] = _by_halving(asked.take(hopeful), left, most_load)
     return np.where(load > _LEAST_LOAD, load, 0.0) * full_rps, share
 
 

@@ -121,7 +121,8 @@ class Capped:
         """Returns what a replica does with this share of its slots busy [num_layouts]."""
         loaded, n = self.loaded, self.slots * share
         at = _PLACE.take(n.astype(np.int64))
-        step_s, slope_s, delay_s, delay_slope_s = np.moveaxis(loaded.table_s.take(loaded.table + at, axis=0), -1, 0)
+        table_s = loaded.table_s.take(loaded.table + at, axis=0)
+        step_s, slope_s, delay_s, delay_slope_s = (table_s[..., part] for part in range(4))
         beyond = np.maximum(n - GRID.take(at), 0.0)  # below one sequence as for one
         step_s, delay_s = step_s + slope_s * beyond, delay_s + delay_slope_s * beyond
         written_s = n * self.step_s / self.slots * (loaded.role == "aggregated")

@@ -91,7 +91,7 @@ def operating_points(
         np.put_along_axis(rps, members[part.layout], part.rps, axis=1)
         found.append(FoundPoints(each.layout[part.layout], part.cap, rps))
     if loaded.role == "aggregated":
-        found += [_of_mix(loaded, able, mixes, column, asked, caps) for column in range(workloads, columns)]
+        found += _of_mixes(loaded, able, mixes, asked, caps)
     return _enough(concatenated(found), mixes)
 
 
@@ -188,36 +188,38 @@ def _sought(loaded: Loaded, mix: FloatArray, asked: _Asked, caps: IntArray | Non
     return best.found()
 
 
-def _of_mix(
-    loaded: Loaded, able: BoolArray, mixes: FloatArray, column: int, asked: _Asked, caps: IntArray | None
-) -> FoundPoints:
-    """The best cap for a fixed mix of each layout that is `able` [num_layouts, W] to serve all of it."""
-    members = np.flatnonzero(mixes[column])
-    layout = np.flatnonzero(able[:, members].all(axis=1))
-    best = _BestOfMix(
-        loaded.of(layout, np.tile(members[:, None], len(layout))),
-        mixes[column, members],
-        asked.of(members[:, None]),
-        asked.most_load,
-    )
-    if caps is not None:
-        best.look(caps[layout])
-    else:
-        for cap in _MIXED_CAPS:
-            best.look(np.full(len(layout), cap))
-        middle = best.cap.copy()
-        for times in _BETWEEN:
-            best.look(np.rint(middle * times).astype(np.int64))
-    served = np.flatnonzero(best.rps > 0)
-    rps = np.where(np.arange(len(mixes)) == column, best.rps[served, None], 0.0)
-    return FoundPoints(layout[served], best.cap[served], rps)
+def _of_mixes(
+    loaded: Loaded, able: BoolArray, mixes: FloatArray, asked: _Asked, caps: IntArray | None
+) -> Iterator[FoundPoints]:
+    """The best cap for each fixed mix [V, W] of each layout that is `able` [num_layouts, W] to serve all of it; mixes
+    of as many workloads at once, as sets are."""
+    size = (mixes > 0).sum(axis=1)
+    for count in np.unique(size[size > 1])[::-1]:  # the largest first, as they stand in `mixes`
+        columns = np.flatnonzero(size == count)
+        layout, which = np.nonzero((able[:, None] | (mixes[columns] == 0)).all(axis=2))
+        workloads = np.nonzero(mixes[columns])[1].reshape(-1, count)[which].T
+        column = columns[which]
+        best = _BestOfMix(
+            loaded.of(layout, workloads), mixes[column, workloads], asked.of(workloads), asked.most_load
+        )
+        if caps is not None:
+            best.look(caps[layout])
+        else:
+            for cap in _MIXED_CAPS:
+                best.look(np.full(len(layout), cap))
+            middle = best.cap.copy()
+            for times in _BETWEEN:
+                best.look(np.rint(middle * times).astype(np.int64))
+        served = np.flatnonzero(best.rps > 0)
+        rps = np.where(np.arange(len(mixes)) == column[served, None], best.rps[served, None], 0.0)
+        yield FoundPoints(layout[served], best.cap[served], rps)
 
 
 class _BestOfMix:
-    """The best cap of each layout so far for workloads in fixed shares `mix` [W]."""
+    """The best cap of each layout so far for workloads in fixed shares `mix` [W, num_layouts]."""
 
     def __init__(self, loaded: Loaded, mix: FloatArray, limits: list[LimitOfEach], most_load: float) -> None:
-        self._loaded, self._mix, self._limits, self._most_load = loaded, mix[:, None], limits, most_load
+        self._loaded, self._mix, self._limits, self._most_load = loaded, mix, limits, most_load
         self._looked = _Looked(loaded.most_slots)
         self.rps, self.cap = np.zeros(len(loaded)), loaded.most_slots
         self._running = np.zeros(loaded.most.shape)  # sequences of each workload at the best
@@ -228,15 +230,15 @@ class _BestOfMix:
         rows, cap = self._looked.new(caps)
         capped = self._loaded.take(rows).capped(cap)
         with np.errstate(divide="ignore"):
-            full_rps = self._most_load / summed(self._mix / capped.full_rps)
+            full_rps = self._most_load / summed(self._mix[:, rows] / capped.full_rps)
         hopeful = np.flatnonzero(full_rps > self.rps[rows] * _WORTH)
         if not len(hopeful):
             return
         rows, cap, capped = rows[hopeful], cap[hopeful], capped.take(hopeful)
         rps, share = mix_ceilings(
             capped,
-            self._mix,
-            self._limits,
+            self._mix[:, rows],
+            [limit.take(rows) for limit in self._limits],
             most_load=self._most_load,
             known_rps=self.rps[rows] * _WORTH,
             known_share=_busy_share(self._running[:, rows], capped),
