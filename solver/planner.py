@@ -15,6 +15,7 @@ import numpy as np
 
 from sutler.solver.answer.describe import describe, in_unit, plan_of
 from sutler.solver.answer.routing import Routing, without_idle
+from sutler.solver.candidates.enumerate import Candidates
 from sutler.solver.checks import check
 from sutler.solver.errors import PlanViolationError
 from sutler.solver.explanation.alternatives import alternatives, gpus_used
@@ -112,11 +113,12 @@ def search(
 
     `market`: what the finish may find more candidates in, good at low rates, and what the proof has to cover.
     """
-    floor = np.inf if market is None else market.floor
+    floor, hopes = (np.inf, None) if market is None or not len(market.hopes) else (market.floor, market.hopes)
     scaled = scaled_to_one(polytope) if polytope.servable().all() else None
     if scaled is None:
         return "infeasible" if np.isinf(floor) else "unknown"
-    first = _first_phase(run, scaled).at_least(floor / (scaled.scale_rps if first_goal(scaled).lam_weight else 1.0))
+    first, scale = _first_phase(run, scaled, hopes), scaled.scale_rps if first_goal(scaled).lam_weight else 1.0
+    first = first.at_least(max(floor / scale, first.covered))
     carries_nothing = first.allocation is not None and first.allocation.lam < LEAST_LAM
     proven = first.proven or (carries_nothing and first.bound > -LEAST_LAM)
     if not proven:
@@ -242,7 +244,7 @@ class SolveRun:
         )
 
 
-def _first_phase(run: SolveRun, polytope: Polytope) -> SearchOutcome:
+def _first_phase(run: SolveRun, polytope: Polytope, hopes: Candidates | None) -> SearchOutcome:
     options = run.problem.options
     goal = first_goal(polytope)
 
@@ -258,6 +260,7 @@ def _first_phase(run: SolveRun, polytope: Polytope) -> SearchOutcome:
             relative_gap=FIRST_PHASE_GAP_SHARE * options.relative_gap,
             seconds_left=run.first_phase_seconds_left,
             report=report,
+            hopes=hopes,
         )
     run.mark("solve")
     return outcome
@@ -272,10 +275,10 @@ def _with_what_is_left_out(market: Enumerated, plan: Plan) -> Plan:
             "the market and of the relaxation were considered, and the proof covers no others (fewer "
             "search.max_pipeline_stages lists all)"
         )
-    if market.unrated and plan.status != "optimal":
+    if len(market.hopes) and plan.status != "optimal":
         warnings.append(
-            f"{market.unrated} layouts that seemed less good were not rated within their latency limits for want of "
-            "time: they are not in the plan, and the bound counts what they could carry at most (a higher "
+            f"{len(market.hopes)} layouts that seemed less good were not rated within their latency limits for want "
+            "of time: they are not in the plan, and the bound counts what they could carry at most (a higher "
             "solver.time_limit_s rates more)"
         )
     return replace(plan, warnings=(*plan.warnings, *warnings))

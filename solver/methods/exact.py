@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from sutler.solver.arrays import IntArray
-from sutler.solver.candidates.enumerate import kv_network
+from sutler.solver.candidates.enumerate import Candidates, kv_network
 from sutler.solver.methods import fleets_by_milp, fleets_by_tree, models_apart, with_routing
 from sutler.solver.methods.fleets import bounds_of
 from sutler.solver.methods.search import (
@@ -37,9 +37,10 @@ from sutler.solver.methods.search import (
     untold,
 )
 from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.one_model import LEAST_MODELS
 from sutler.solver.polytope.relaxation import Relaxation, most_lam, solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
-from sutler.solver.progress import SecondsLeft
+from sutler.solver.progress import SecondsLeft, at_most
 
 # Of later goals, whose answers lie near the plan so far.
 _FINISH_COLUMNS, _FINISH_COLUMNS_PER_MODEL, _FINISH_CLASSES = 20, 4, 12
@@ -51,9 +52,10 @@ _NETWORKS_TRIED = 2  # each takes a MILP, and the second is for a first that mis
 _ONE_NETWORK_COLUMNS = 80  # between those of the first MILP and those for mixes: prefill and decode need both
 
 _ONE_MILP = 400  # candidates, or survivors, that a single MILP may as well have all of, without steps before it
+_APART_TIME_SHARE = 0.75  # of what is left, where searches over all models find better plans
 _PART_OF_GAP = 0.5  # what the models of a search may each leave open
 _PART_NODES = 400  # of one model's tree, of which there are hundreds
-_FEW_REPLICAS = 12  # of one model, relaxed
+_FEW_REPLICAS = 14  # of one model, relaxed
 _NEEDED_ROUNDS = 3  # of lower rates and closer relaxations: each gains less than the one before
 
 
@@ -68,11 +70,12 @@ def minimise(
     start: Allocation | None = None,
     before: SearchOutcome | None = None,
     is_part: bool = False,
+    hopes: Candidates | None = None,
 ) -> SearchOutcome:
     """Minimise a goal to a relative gap, or as far as time and nodes allow.
 
     `start`: known to be feasible; `before`: of the same polytope and load, at other costs; `is_part`: of something
-    larger, for which the gap is good enough.
+    larger, for which the gap is good enough; `hopes`: layouts that no plan may have, but that some bounds cover.
     """
     columns = None if before is None else before.relaxation.columns
     relaxation = solve_relaxation(polytope, goal, start=None if start is None else start.candidate, columns=columns)
@@ -84,12 +87,14 @@ def minimise(
     report("relaxation", np.nan, relaxation.bound)
     if before is not None:
         relaxation = replace(relaxation, cuts=before.relaxation.cuts)
-    search = Search(polytope, goal, relaxation, relative_gap, seconds_left, report, start, is_part=is_part)
+    search = Search(
+        polytope, goal, relaxation, relative_gap, seconds_left, report, start, is_part=is_part, hopes=hopes
+    )
     is_tried = fleets_by_tree.is_possible(polytope) if is_part else _is_by_tree(polytope)
     if is_tried:
         fleets_by_tree.prove(search, node_limit)
     elif node_limit is None and len(polytope.candidates) > _ONE_MILP and _is_apart(polytope, relaxation):
-        models_apart.prove(search, partial(_one_of_several, relative_gap, seconds_left))
+        _apart(search)
     if is_part and is_tried:
         return search.outcome()
     if search.is_open() and polytope.problem.keeps_reserve:
@@ -97,6 +102,16 @@ def minimise(
     elif search.is_open():
         _with_routing(search, node_limit)
     return replace(search.outcome(), stated=stated)
+
+
+def _apart(search: Search) -> None:
+    """Models one by one; where replicas may serve fixed mixes, which takes long, after a first plan."""
+    seconds_left = search.seconds_left
+    if has_mixes(search.polytope):
+        with_routing.improve(search, promising(search.polytope, search.relaxation, _MIXED_COLUMNS), QUICK_NODES)
+        seconds_left = at_most(_APART_TIME_SHARE * seconds_left(), seconds_left)
+    if search.is_open():
+        models_apart.prove(search, partial(_one_of_several, search.relative_gap, seconds_left), seconds_left)
 
 
 def _one_of_several(
@@ -229,7 +244,7 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
     fleet_first, mixed = _routes_last(polytope, search.goal), has_mixes(polytope)
     if not search.closed() and len(polytope.candidates) > _ONE_MILP and (mixed or not fleet_first):
         count = _MIXED_COLUMNS if mixed else INCUMBENT_COLUMNS
-        are_many = node_limit is None and len(polytope.problem.models) >= models_apart.LEAST_MODELS
+        are_many = node_limit is None and len(polytope.problem.models) >= LEAST_MODELS
         with_routing.improve(search, promising(polytope, relaxation, count), QUICK_NODES if are_many else nodes)
         if are_many:
             with_routing.improve_by_models(search, nodes)

@@ -7,10 +7,13 @@ counts whole replicas, which the relaxation does not. An LP over the fleets foun
 over them a plan. Where load is maximised, loads are tried: what is proven to cost more than the budget is out of
 reach.
 
+Layouts that were not rated (polytope/by_need.py) stand among the others with what they carry at most, so that bounds
+cover plans with them as well, and are nearly as close: few of the best fleets have any.
+
 Flow: exact.minimise -> prove (here) <-> exact.minimise of each model alone, at a load and prices.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,21 +28,23 @@ from sutler.solver.polytope.column_generation import bound_of_resources, lam_col
 from sutler.solver.polytope.fleet_bounds import FleetBounds
 from sutler.solver.polytope.linear import LinearProgram, solve_lp, solve_milp
 from sutler.solver.polytope.milp import Allocation
-from sutler.solver.polytope.one_model import of_one_model
+from sutler.solver.polytope.objectives import first_goal
+from sutler.solver.polytope.one_model import LEAST_MODELS, of_one_model
+from sutler.solver.polytope.preparation import with_more
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import Goal, Polytope
+from sutler.solver.progress import SecondsLeft
 
 SolveOne = Callable[[Polytope, Goal, Allocation | None, SearchOutcome | None], SearchOutcome]
 """Minimise a goal of one model: from a plan that is known, and an outcome at the same load and other prices."""
 
 # What steers the search, chosen: bounds and plans hold with any of it.
-LEAST_MODELS: Final = 7  # measured: of up to six a search over all of them finds as much, sooner
 _WORTH: Final = 0.004  # relative: where whole replicas cost so little more than the relaxed, MILPs find more
 _LOADS: Final = 8  # that are tried
 _FIRST_LOAD: Final = 0.98  # of what is not known to be out of reach: where plans begin to exist
 _RATES: Final = 3  # of loads that are tried at the relaxation's prices: each is nearer to what the budget carries
 _ROUNDS: Final = 30  # of prices at a load
-_PATIENCE: Final = 5  # rounds that move nothing
+_PATIENCE: Final = 5  # rounds that move nothing: the bound, and at one load alone the LP
 _PLAN_EVERY: Final = 8  # rounds, since time may end before prices settle
 _TOWARDS_LP: Final = 0.5  # of the way from the best prices to the LP's, which jump (Wentges, ITOR 1997)
 _CLOSE: Final = 0.3  # of the gap: what is nearer tells no more
@@ -67,9 +72,9 @@ def is_possible(polytope: Polytope) -> bool:
     )
 
 
-def prove(search: Search, solve_one: SolveOne) -> None:
+def prove(search: Search, solve_one: SolveOne, seconds_left: SecondsLeft) -> None:
     """Better plans and a bound for the whole problem, as far as either moves."""
-    apart = _Apart(search, solve_one)
+    apart = _Apart(search, solve_one, seconds_left)
     if search.goal.lam_weight < 0:
         apart.maximise_load()
     else:
@@ -88,9 +93,13 @@ def _budget(polytope: Polytope) -> int:
 class _Apart:
     """Fleets of each model so far, and the prices of resources [R] under which they were found."""
 
-    def __init__(self, search: Search, solve_one: SolveOne) -> None:
-        self._search, self._solve_one = search, solve_one
+    def __init__(self, search: Search, solve_one: SolveOne, seconds_left: SecondsLeft) -> None:
+        self._search, self._solve_one, self._seconds_left = search, solve_one, seconds_left
         polytope, self._maximises = search.polytope, search.goal.lam_weight < 0
+        self._rated = len(polytope.candidates)  # those after them are hopes
+        if search.hopes is not None:
+            polytope = with_more(polytope, search.hopes)
+        self._limit = polytope.limit
         self._polytope = polytope.with_limit("budget", np.inf) if self._maximises else polytope
         self._parts = [of_one_model(self._polytope, model) for model in _models(polytope)]
         self._before: dict[tuple[int, float], SearchOutcome] = {}  # by model and load, at the last prices
@@ -101,7 +110,7 @@ class _Apart:
 
     def minimise_cost(self) -> None:
         search = self._search
-        goal = search.goal
+        goal = search.goal if search.hopes is None else first_goal(self._polytope)
         self._start(goal)
         found = self._bound_at(goal, self._duals)
         self._raise_bound(goal, found)
@@ -121,7 +130,7 @@ class _Apart:
                 gained = cost / budget - 1
             if cost > budget:
                 highest = lam
-                search.bound = max(search.bound, -highest)
+                self._proven(-highest)
             lam = min(lam + (budget - cost) / slope + close, highest)
             if not close <= highest - lam < highest or not self._goes_on():
                 break
@@ -130,7 +139,7 @@ class _Apart:
             cost = self._settle(self._goal(lam), budget)
             if cost > budget:
                 highest = min(highest, lam)
-                search.bound = max(search.bound, -highest)
+                self._proven(-highest)
             if not self._goes_on() or not np.isfinite(cost):
                 break
             reached = lam + (budget - cost) / slope + close
@@ -142,7 +151,7 @@ class _Apart:
                 lam = (highest - search.value) / 2
 
     def _goes_on(self) -> bool:
-        return not self._search.closed() and self._search.seconds_left() > 0
+        return not self._search.closed() and self._seconds_left() > 0
 
     def _goal(self, lam: float) -> Goal:
         return self._polytope.goal_cost(lam)
@@ -161,7 +170,7 @@ class _Apart:
         no plan may cost more than."""
         search, best, tried = self._search, -np.inf, self._duals
         close = _CLOSE * search.relative_gap
-        moved, is_lp = 0, False
+        moved, is_lp, least = 0, False, np.inf
         for number in range(_ROUNDS):
             known, found = len(self._fleets), self._bound_at(goal, tried)
             if found > best + close * abs(best) or not np.isfinite(best):
@@ -172,7 +181,12 @@ class _Apart:
             grown = len(self._fleets) > known
             if best > enough or not self._goes_on() or number - moved >= _PATIENCE or (is_lp and not grown):
                 break
-            value, duals, is_lacking = self._lp(goal)
+            lp = self._lp(goal)
+            if lp is None:
+                break
+            value, duals, is_lacking = lp
+            if not self._maximises and value < least - close * abs(value):
+                moved, least = number, value
             if value - best <= close * abs(value) and not is_lacking.any():
                 break
             self._dearest = np.where(is_lacking & ~grown, _DEAREST * self._dearest, self._dearest)
@@ -187,8 +201,13 @@ class _Apart:
     def _raise_bound(self, goal: Goal, bound: float) -> None:
         search = self._search
         if not self._maximises:
-            search.bound = max(search.bound, bound)
+            self._proven(bound)
         search.report("models apart", search.value, max(search.bound, search.relaxation.bound))
+
+    def _proven(self, bound: float) -> None:
+        """That no plan is better, with hopes or without."""
+        search = self._search
+        search.bound, search.covered = max(search.bound, bound), max(search.covered, bound)
 
     def _bound_at(self, goal: Goal, duals: FloatArray) -> float:
         """The Lagrangian bound at duals of resources, none above 0; the fleets that attain it are kept."""
@@ -227,11 +246,13 @@ class _Apart:
             carried = max(route(part, allocation).lam, least)
             self._fleets.append(_Fleet(number, candidate, replicas, carried, used))
 
-    def _lp(self, goal: Goal) -> tuple[float, FloatArray, BoolArray]:
-        """Value and duals of the LP over fleets, and which resources it buys more of than there are."""
-        resources = len(self._polytope.limit)
-        program, fleets = self._program(goal, resources)
-        found = solve_lp(program)
+    def _lp(self, goal: Goal) -> tuple[float, FloatArray, BoolArray] | None:
+        """Value and duals of the LP over fleets, and which resources it buys more of than there are; None where no
+        fleet of some model is known."""
+        fleets = self._carrying(goal, len(self._polytope.candidates))
+        if not fleets:
+            return None
+        found = solve_lp(self._program(goal, fleets, len(self._polytope.limit)))
         assert found.x is not None  # what is lacking is bought
         is_lacking = found.x[len(goal.rent_cost) + len(fleets) :] > ROUNDING
         return found.objective, np.minimum(found.row_duals[len(self._parts) :], 0.0), is_lacking
@@ -239,14 +260,17 @@ class _Apart:
     def _plan(self, goal: Goal) -> None:
         """The cheapest plan of known fleets that carry the load."""
         search, polytope = self._search, self._search.polytope
-        program, fleets = self._program(goal, 0)
+        fleets = self._carrying(goal, self._rated)
+        if not fleets:
+            return
+        program = self._program(goal, fleets, 0)
         program = replace(
             program,
-            row_upper=np.append(np.ones(len(self._parts)), polytope.limit),
+            row_upper=np.append(np.ones(len(self._parts)), self._limit),
             integer=np.ones(len(program.cost), dtype=np.bool_),
         )
         found = solve_milp(
-            program, relative_gap=search.relative_gap, time_limit_s=search.seconds_left(), node_limit=_NODES
+            program, relative_gap=search.relative_gap, time_limit_s=self._seconds_left(), node_limit=_NODES
         )
         if found.x is None:
             return
@@ -258,10 +282,15 @@ class _Apart:
         adopt(search, FleetBounds(polytope), candidate, replicas, found.x[:num_rent].astype(np.int64), carried)
         search.report("models apart", search.value, max(search.bound, search.relaxation.bound))
 
-    def _program(self, goal: Goal, lacking: int) -> tuple[LinearProgram, list[_Fleet]]:
-        """The LP over rentals, fleets that carry the load, and what is lacking of the first so many resources."""
+    def _carrying(self, goal: Goal, among: int) -> list[_Fleet]:
+        """The fleets of the first so many candidates that carry the load; none where a model has none."""
+        able = [fleet for fleet in self._fleets if fleet.carried >= goal.lam_lower]
+        able = [fleet for fleet in able if (fleet.candidate < among).all()]
+        return able if len({fleet.model for fleet in able}) == len(self._parts) else []
+
+    def _program(self, goal: Goal, fleets: Sequence[_Fleet], lacking: int) -> LinearProgram:
+        """The LP over rentals, fleets, and what is lacking of the first so many resources."""
         polytope = self._polytope
-        fleets = [fleet for fleet in self._fleets if fleet.carried >= goal.lam_lower]
         models, num_rent, resources = len(self._parts), len(goal.rent_cost), len(polytope.limit)
         of_model = np.zeros((models, len(fleets)))
         of_model[[fleet.model for fleet in fleets], np.arange(len(fleets))] = 1.0
@@ -271,7 +300,7 @@ class _Apart:
         ]
         cost = [float(goal.use_cost[fleet.candidate] @ fleet.replicas) for fleet in fleets]
         columns = num_rent + len(fleets) + lacking
-        program = LinearProgram(
+        return LinearProgram(
             cost=np.concatenate([goal.rent_cost, cost, self._dearest[:lacking]]),
             matrix=csr_array(np.block(blocks)),
             row_lower=np.append(np.ones(models), np.full(resources, -np.inf)),
@@ -280,4 +309,3 @@ class _Apart:
             upper=np.concatenate([polytope.rent_upper, np.ones(len(fleets)), np.full(lacking, np.inf)]),
             integer=np.zeros(columns, dtype=np.bool_),
         )
-        return program, fleets

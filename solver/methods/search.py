@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, FloatArray, IntArray
+from sutler.solver.candidates.enumerate import Candidates
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.relaxation import Relaxation
 from sutler.solver.polytope.rows import Goal, Polytope, piece_groups
@@ -38,7 +39,8 @@ class SearchOutcome:
     """What one phase ended with. `bound` is a lower limit of the minimum; `allocation` None: none found.
 
     proven: the search ended by its gap (or by proving infeasibility), not by a limit.
-    relaxation: the closest that is known; stated: at the rates as they are, where that is another one.
+    relaxation: the closest that is known; stated: at the rates as they are, where that is another one. covered: a
+    lower limit of plans with layouts that were not rated, too.
     """
 
     allocation: Allocation | None
@@ -47,6 +49,7 @@ class SearchOutcome:
     proven: bool
     relaxation: Relaxation
     stated: Relaxation | None = None
+    covered: float = -np.inf
 
     def at_least(self, objective: float) -> "SearchOutcome":
         """The same where other plans may cost as little as this."""
@@ -66,7 +69,10 @@ def untold(phase: str, value: float, bound: float) -> None:
 
 @dataclass(slots=True)
 class Search:
-    """Incumbent and bound of one goal while searches over ever better chosen columns run."""
+    """Incumbent and bound of one goal while searches over ever better chosen columns run.
+
+    `hopes`: layouts that were not rated, each with what it carries at most; `covered`: a bound of plans with them.
+    """
 
     polytope: Polytope
     goal: Goal
@@ -79,6 +85,8 @@ class Search:
     bound: float = -np.inf
     exhausted: bool = False  # the last search ran to its end
     is_part: bool = False  # of a larger search, for which its gap is good enough
+    hopes: Candidates | None = None
+    covered: float = -np.inf
     claimed: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # the last fleet of a MILP
 
     def __post_init__(self) -> None:
@@ -113,7 +121,7 @@ class Search:
     def outcome(self) -> SearchOutcome:
         bound = min(max(self.bound, self.relaxation.bound), self.value)
         proven = self.closed() or self.exhausted
-        return SearchOutcome(self.incumbent, self.value, bound, proven, self.relaxation)
+        return SearchOutcome(self.incumbent, self.value, bound, proven, self.relaxation, covered=self.covered)
 
 
 def has_mixes(polytope: Polytope) -> bool:

@@ -5,7 +5,8 @@ at most takes a hundredth of that (throughput/hopes.py). So the relaxation start
 uses are rated, their points take the places of their hopes, and it is solved again, until it uses none that is not
 rated: then it is the relaxation over the points of all layouts. The others are rated from the most to the least
 promising, while there is time; the reduced cost of the next hope says what a plan with any that is left costs at
-least.
+least. Of many models they are left: the search for each one's fleets bounds plans with hopes more closely (methods/
+models_apart.py).
 
 Flow: planner.py -> enumerated_by_need (here) -> preparation.Enumerated.
 """
@@ -20,6 +21,7 @@ from sutler.solver.candidates.dominance import prune_dominated
 from sutler.solver.candidates.enumerate import Candidates, candidates_of_layouts, enumerate_candidates, joined, paired
 from sutler.solver.market.supply import Supply, build_supply
 from sutler.solver.polytope.objectives import first_goal
+from sutler.solver.polytope.one_model import LEAST_MODELS
 from sutler.solver.polytope.preparation import Enumerated, scaled_to_one, with_generated
 from sutler.solver.polytope.relaxation import solve_relaxation
 from sutler.solver.polytope.rows import build_polytope
@@ -47,7 +49,8 @@ def enumerated_by_need(problem: Problem, seconds_left: SecondsLeft) -> Enumerate
             every = with_generated(problem, supply, known)
             if every.unlisted:  # plans may combine what is not rated with what was generated since
                 least, _ = _least_objectives(problem, supply, every.candidates.take(every.kept), hopes)
-            return replace(every, unrated=int(np.isfinite(least).sum()), floor=float(least.min(initial=np.inf)))
+            possible = hopes.take(np.flatnonzero(np.isfinite(least)))
+            return replace(every, hopes=possible, floor=float(least.min(initial=np.inf)))
     return with_generated(problem, supply, enumerate_candidates(problem, supply))
 
 
@@ -56,7 +59,8 @@ def _rated(
 ) -> tuple[Candidates, Candidates, FloatArray]:
     """Operating points, the hopes of layouts that have none among them, and the least objectives of plans with each
     of those."""
-    kept_s = (1 - _TIME_SHARE_OF_OTHERS) * seconds_left()
+    share = _TIME_SHARE_OF_OTHERS if len(problem.models) < LEAST_MODELS else 0.0
+    kept_s = (1 - share) * seconds_left()
     hopes = hopes.take(build_polytope(problem, supply, hopes).use_upper >= 1)
     known = kept = joined([], problem)
     while True:

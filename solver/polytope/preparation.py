@@ -31,14 +31,15 @@ _FREE: Final = 1e-6  # $/h of a GPU that costs nothing, so that of free ones few
 @dataclass(frozen=True, slots=True)
 class Enumerated:
     """All candidates of a market. `kept`: rows that no others replace at the rates themselves; `unlisted`: pipelines
-    that were generated instead of listed; `unrated`: layouts that were listed, but not rated; `floor`: the first
-    objective, in its own unit, that every plan with one of those has at least (requests/s are negative)."""
+    that were generated instead of listed; `hopes`: layouts that were listed, but not rated, each with what it carries
+    at most; `floor`: the first objective, in its own unit, that every plan with one of those has at least (requests/s
+    are negative)."""
 
     supply: Supply
     candidates: Candidates
     kept: IntArray
+    hopes: Candidates
     unlisted: int = 0
-    unrated: int = 0
     floor: float = np.inf
 
     def polytope(self, problem: Problem) -> Polytope:
@@ -64,7 +65,7 @@ def with_generated(problem: Problem, supply: Supply, listed: Candidates) -> Enum
     searches = deep_searches(problem, supply)
     candidates = _with_generated(problem, supply, listed, searches)
     unlisted = sum(search.pipelines.count for search in searches)
-    return Enumerated(supply, candidates, undominated(candidates), unlisted)
+    return Enumerated(supply, candidates, undominated(candidates), joined([], problem), unlisted)
 
 
 def undominated_candidates(problem: Problem, supply: Supply) -> Candidates:
@@ -164,9 +165,14 @@ def widened(polytope: Polytope, relaxation: Relaxation, more: Candidates) -> tup
     more = more.take(build_polytope(polytope.problem, polytope.supply, more).use_upper >= 1) if len(more) else more
     if not len(more):
         return polytope, relaxation
-    candidates = joined([polytope.candidates, more], polytope.problem)
-    wide = build_polytope(polytope.problem, polytope.supply, candidates).scaled(polytope.scale_rps)
+    wide = with_more(polytope, more)
     return wide, solve_relaxation(wide, first_goal(wide), columns=relaxation.columns)
+
+
+def with_more(polytope: Polytope, more: Candidates) -> Polytope:
+    """Adds candidates, of each of which market and budget allow at least one replica, at the end."""
+    candidates = joined([polytope.candidates, more], polytope.problem)
+    return build_polytope(polytope.problem, polytope.supply, candidates).scaled(polytope.scale_rps)
 
 
 def of_possible(problem: Problem, supply: Supply, candidates: Candidates) -> Polytope:

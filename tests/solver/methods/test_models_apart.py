@@ -11,15 +11,18 @@ import pytest
 from sutler.solver import solve
 from sutler.solver.answer.routing import route
 from sutler.solver.arrays import IntArray
+from sutler.solver.candidates.enumerate import Candidates, candidates_of_layouts, enumerate_candidates, joined
+from sutler.solver.market.supply import build_supply
 from sutler.solver.methods import exact, fleets_by_tree, models_apart
 from sutler.solver.methods.search import Search, SearchOutcome
 from sutler.solver.plan import Plan
 from sutler.solver.polytope.milp import Allocation
+from sutler.solver.polytope.objectives import first_goal
 from sutler.solver.polytope.one_model import of_one_model
 from sutler.solver.polytope.preparation import prepare
 from sutler.solver.polytope.relaxation import solve_relaxation
-from sutler.solver.polytope.rows import Goal, Polytope
-from sutler.solver.problem import Limits, Objective, ObjectiveKind, Problem, Resilience, SolveOptions
+from sutler.solver.polytope.rows import Goal, Polytope, build_polytope
+from sutler.solver.problem import LatencyLimit, Limits, Objective, ObjectiveKind, Problem, Resilience, SolveOptions
 from sutler.solver.progress import SecondsLeft
 from sutler.solver.verify import verify
 from tests.builders import (
@@ -54,8 +57,8 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
     left: list[Search] = []
     prove = models_apart.prove
 
-    def noted(search: Search, solve_one: models_apart.SolveOne) -> None:
-        prove(search, solve_one)
+    def noted(search: Search, solve_one: models_apart.SolveOne, seconds_left: SecondsLeft) -> None:
+        prove(search, solve_one, seconds_left)
         left.append(replace(search))
 
     monkeypatch.setattr(exact, "_ONE_MILP", 0)
@@ -88,6 +91,52 @@ def test_values_are_those_of_a_search_over_all_models_and_bounds_hold(
     sign = 1 if problem.objective.maximises_rate else -1
     assert sign * (theirs.value - ours.bound) <= 3 * GAP * abs(theirs.value)
     assert not verify(problem, ours)
+
+
+def with_hopes(seed: int, objective: ObjectiveKind) -> tuple[Polytope, Polytope, Candidates]:
+    """The polytope of a random market with latency limits, that of half its layouts, and what the others carry at
+    most."""
+    limits = (LatencyLimit("ttft", 90, 2.0), LatencyLimit("tpot", 90, 0.1))
+    problem = random_estimated_problem(seed, objective)
+    problem = replace(problem, models=tuple(replace(model, slo=limits) for model in problem.models))
+    supply = build_supply(problem)
+    hopes = enumerate_candidates(problem, supply, is_hoped=True)
+    hopes = hopes.take(np.flatnonzero(build_polytope(problem, supply, hopes).use_upper >= 1))
+    rated = np.random.default_rng(seed).permutation(len(hopes)) % 2 == 0
+    some, others = hopes.take(np.flatnonzero(rated)), hopes.take(np.flatnonzero(~rated))
+    points, more = (candidates_of_layouts(problem, supply, layouts) for layouts in (some, others))
+    scale = 1.0 if problem.objective.maximises_rate else problem.total_demand
+    whole, half = (
+        build_polytope(problem, supply, candidates).scaled(scale)
+        for candidates in (joined([points, more], problem), points)
+    )
+    return whole, half, others
+
+
+@for_each(
+    "case",
+    [
+        ("max_throughput", 16),
+        ("min_cost", 38),
+        ("min_cost", 7),
+        ("max_throughput", 11),
+        ("min_cost", 16),
+        ("max_throughput", 38),
+        ("min_cost", 47),
+    ],
+    quick=2,
+)
+@pytest.mark.usefixtures("always")
+def test_bounds_cover_layouts_that_were_not_rated_more_closely_than_the_relaxation(
+    case: tuple[ObjectiveKind, int],
+) -> None:
+    objective, seed = case
+    whole, half, hopes = with_hopes(seed, objective)
+    limits: dict[str, Any] = {"relative_gap": GAP, "seconds_left": lambda: 600.0}
+    covered = exact.minimise(half, first_goal(half), hopes=hopes, **limits).covered
+    best = exact.minimise(whole, first_goal(whole), **limits)
+    assert covered <= best.objective + GAP * abs(best.objective)
+    assert covered > best.prices.bound + 1e-3 * abs(best.prices.bound)
 
 
 @pytest.mark.slow
