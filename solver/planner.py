@@ -117,7 +117,8 @@ def search(
     scaled = scaled_to_one(polytope) if polytope.servable().all() else None
     if scaled is None:
         return "infeasible" if np.isinf(floor) else "unknown"
-    first, scale = _first_phase(run, scaled, hopes), scaled.scale_rps if first_goal(scaled).lam_weight else 1.0
+    scale = scaled.scale_rps if first_goal(scaled).lam_weight else 1.0
+    first = _first_phase(run, scaled, hopes)
     first = first.at_least(max(floor / scale, first.covered))
     carries_nothing = first.allocation is not None and first.allocation.lam < LEAST_LAM
     proven = first.proven or (carries_nothing and first.bound > -LEAST_LAM)

@@ -93,7 +93,7 @@ def minimise(
     is_tried = fleets_by_tree.is_possible(polytope) if is_part else _is_by_tree(polytope)
     if is_tried:
         fleets_by_tree.prove(search, node_limit)
-    elif node_limit is None and len(polytope.candidates) > _ONE_MILP and _is_apart(polytope, relaxation):
+    elif node_limit is None and not has_mixes(polytope) and _is_apart(polytope, relaxation):
         _apart(search)
     if is_part and is_tried:
         return search.outcome()
@@ -104,14 +104,10 @@ def minimise(
     return replace(search.outcome(), stated=stated)
 
 
-def _apart(search: Search) -> None:
-    """Models one by one; where replicas may serve fixed mixes, which takes long, after a first plan."""
-    seconds_left = search.seconds_left
-    if has_mixes(search.polytope):
-        with_routing.improve(search, promising(search.polytope, search.relaxation, _MIXED_COLUMNS), QUICK_NODES)
-        seconds_left = at_most(_APART_TIME_SHARE * seconds_left(), seconds_left)
-    if search.is_open():
-        models_apart.prove(search, partial(_one_of_several, search.relative_gap, seconds_left), seconds_left)
+def _apart(search: Search, time_share: float = 1.0) -> None:
+    """Models one by one, in so much of the time that is left."""
+    seconds_left = at_most(time_share * search.seconds_left(), search.seconds_left)
+    models_apart.prove(search, partial(_one_of_several, search.relative_gap, seconds_left), seconds_left)
 
 
 def _one_of_several(
@@ -228,7 +224,7 @@ def _is_by_tree(polytope: Polytope) -> bool:
 def _is_apart(polytope: Polytope, relaxation: Relaxation) -> bool:
     """Whether models are searched one by one. With fixed mixes a tree soon finds a model's fleet of few replicas,
     which costs much more than the relaxation knows; of many it finds none, and the relaxation is near."""
-    if not models_apart.is_possible(polytope):
+    if len(polytope.candidates) <= _ONE_MILP or not models_apart.is_possible(polytope):
         return False
     replicas = np.bincount(polytope.candidates.model, weights=relaxation.load)
     return not has_mixes(polytope) or bool(replicas.max() <= _FEW_REPLICAS)
@@ -247,6 +243,8 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
         are_many = node_limit is None and len(polytope.problem.models) >= LEAST_MODELS
         with_routing.improve(search, promising(polytope, relaxation, count), QUICK_NODES if are_many else nodes)
         if are_many:
+            if mixed and search.is_open() and _is_apart(polytope, relaxation):
+                _apart(search, _APART_TIME_SHARE)
             with_routing.improve_by_models(search, nodes)
         elif mixed:
             with_routing.improve_nearby(search, nodes)

@@ -270,7 +270,7 @@ class _Apart:
             integer=np.ones(len(program.cost), dtype=np.bool_),
         )
         found = solve_milp(
-            program, relative_gap=search.relative_gap, time_limit_s=self._seconds_left(), node_limit=_NODES
+            program, relative_gap=search.relative_gap, time_limit_s=search.seconds_left(), node_limit=_NODES
         )
         if found.x is None:
             return

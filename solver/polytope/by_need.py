@@ -5,8 +5,8 @@ at most takes a hundredth of that (throughput/hopes.py). So the relaxation start
 uses are rated, their points take the places of their hopes, and it is solved again, until it uses none that is not
 rated: then it is the relaxation over the points of all layouts. The others are rated from the most to the least
 promising, while there is time; the reduced cost of the next hope says what a plan with any that is left costs at
-least. Of many models they are left: the search for each one's fleets bounds plans with hopes more closely (methods/
-models_apart.py).
+least. Of many models they are left: the search for the fleets of each bounds plans with hopes more closely
+(methods/models_apart.py).
 
 Flow: planner.py -> enumerated_by_need (here) -> preparation.Enumerated.
 """

@@ -63,7 +63,8 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
 
     monkeypatch.setattr(exact, "_ONE_MILP", 0)
     monkeypatch.setattr(models_apart, "_WORTH", -np.inf)
-    monkeypatch.setattr(models_apart, "LEAST_MODELS", 2)
+    for module in (models_apart, exact):
+        monkeypatch.setattr(module, "LEAST_MODELS", 2)
     monkeypatch.setattr(models_apart, "prove", noted)
     return left
 
