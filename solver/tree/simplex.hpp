@@ -1,11 +1,12 @@
-// A dense dual simplex for boxed variables, whose tableau lives on while bounds and rows change, and bounds that hold
-// whatever it got wrong.
+// A dual simplex for boxed variables, whose basis lives on while bounds and rows change, and bounds that hold whatever
+// it got wrong.
 //
 //     minimise  c x   subject to   lower_r <= g_r x <= upper_r,   l <= x <= u
 //
 // Every row has a logical s_r = g_r x. A basic variable of the tableau is  x_b + sum_j T_ij x_j = 0  over the nonbasic
-// ones, which stand at their bounds. For any multipliers y of the rows (Neumaier & Shcherbina, Mathematical
-// Programming 99, 2004)
+// ones, which stand at their bounds. Rows are few and columns many, so that only the logicals' part of the tableau is
+// kept, dense; of the rest  T_ij = -sum_r T_i,s_r g_rj  a line or a column is computed when it is needed. For any
+// multipliers y of the rows (Neumaier & Shcherbina, Mathematical Programming 99, 2004)
 //
 //     c x  >=  sum_j min((c_j - sum_r y_r g_rj) x_j)  +  sum_r min(y_r s_r)     each over its own bounds
 //
@@ -48,6 +49,24 @@ WIDER_WHERE_POSSIBLE inline void subtract(double* to, const double* from, double
     for (std::size_t i = 0; i < count; ++i) to[i] -= factor * from[i];
 }
 
+// The same of four lines, one after the other.
+WIDER_WHERE_POSSIBLE inline void subtract_four(
+    double* to, const double* const* from, const double* factor, std::size_t count) {
+    const double *a = from[0], *b = from[1], *c = from[2], *d = from[3];
+    const double p = factor[0], q = factor[1], r = factor[2], s = factor[3];
+    for (std::size_t i = 0; i < count; ++i) to[i] = (((to[i] - p * a[i]) - q * b[i]) - r * c[i]) - s * d[i];
+}
+
+// to[j] -= factor * row[j], and the sum of what is taken there.
+WIDER_WHERE_POSSIBLE inline void subtract_and_size(
+    double* to, double* size, const double* row, double factor, std::size_t count) {
+    for (std::size_t j = 0; j < count; ++j) {
+        const double part = factor * row[j];
+        to[j] -= part;
+        size[j] += std::fabs(part);
+    }
+}
+
 struct Row {
     Numbers coefficients;  // of all columns, scaled by a power of 2 to about 1 at most
     double lower, upper, scale;
@@ -60,6 +79,14 @@ struct Program {
     double largest_cost = 0.0;
     std::deque<Row> rows;
 
+    // What one pivot computes: used again, so that no node has its own.
+    struct Work {
+        Numbers line, down;
+        std::vector<std::size_t> able;
+    };
+    mutable Work work;
+    mutable std::size_t bytes = 0;  // of the rows that nodes share in parts
+
     std::size_t add_row(Numbers coefficients, double lower, double upper) {
         double largest = 0.0;
         for (double one : coefficients) largest = std::max(largest, std::fabs(one));
@@ -70,6 +97,47 @@ struct Program {
     }
 };
 
+// Some columns of a program, and of its rows what those have there, side by side; shared by nodes that have the same.
+class Part {
+   public:
+    Part(const Program& program, std::vector<std::size_t> columns) : program_(program), columns_(std::move(columns)) {}
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    ~Part() { program_.bytes -= bytes_; }
+
+    const std::vector<std::size_t>& columns() const { return columns_; }
+
+    const double* row(std::size_t r) {
+        if (r >= rows_.size()) rows_.resize(program_.rows.size());
+        if (rows_[r].empty()) take(r, program_.rows[r].coefficients.data(), columns_);
+        return rows_[r].data();
+    }
+
+    // Of these columns of it, by their places, with rows that it has.
+    std::shared_ptr<Part> narrowed(const std::vector<std::size_t>& places, const std::vector<std::size_t>& rows) {
+        std::vector<std::size_t> columns;
+        for (std::size_t place : places) columns.push_back(columns_[place]);
+        auto found = std::make_shared<Part>(program_, std::move(columns));
+        found->rows_.resize(program_.rows.size());
+        for (std::size_t r : rows) found->take(r, row(r), places);
+        return found;
+    }
+
+   private:
+    void take(std::size_t r, const double* from, const std::vector<std::size_t>& places) {
+        Numbers& own = rows_[r];
+        own.resize(places.size());
+        for (std::size_t j = 0; j < places.size(); ++j) own[j] = from[places[j]];
+        bytes_ += places.size() * sizeof(double);
+        program_.bytes += places.size() * sizeof(double);
+    }
+
+    const Program& program_;
+    std::vector<std::size_t> columns_;
+    std::vector<Numbers> rows_;  // of the program's; empty: not asked for yet
+    std::size_t bytes_ = 0;
+};
+
 enum class End { optimal, beyond, infeasible, lacking, stalled };
 
 // Columns 0..k-1 are those of the program that are awake and not fixed at 0, k..k+m-1 the logicals of the rows that it
@@ -77,10 +145,11 @@ enum class End { optimal, beyond, infeasible, lacking, stalled };
 class Tableau {
    public:
     Tableau(const Program& program, const std::vector<char>& is_awake) : program_(&program) {
-        std::vector<std::size_t> asleep;
-        for (std::size_t j = 0; j < program.cost.size(); ++j) (is_awake[j] ? column_ : asleep).push_back(j);
+        std::vector<std::size_t> awake, asleep;
+        for (std::size_t j = 0; j < program.cost.size(); ++j) (is_awake[j] ? awake : asleep).push_back(j);
         asleep_ = std::make_shared<const std::vector<std::size_t>>(std::move(asleep));
-        for (std::size_t j : column_) {
+        part_ = std::make_shared<Part>(program, std::move(awake));
+        for (std::size_t j : part_->columns()) {
             lower_.push_back(program.lower[j]);
             upper_.push_back(program.upper[j]);
             reduced_.push_back(program.tilted_cost[j]);
@@ -95,9 +164,9 @@ class Tableau {
         recount();
     }
 
-    std::size_t num_columns() const { return column_.size(); }
+    std::size_t num_columns() const { return part_->columns().size(); }
     std::size_t num_rows() const { return rows_.size(); }
-    std::size_t column(std::size_t j) const { return column_[j]; }
+    std::size_t column(std::size_t j) const { return part_->columns()[j]; }
     std::size_t row(std::size_t r) const { return rows_[r]; }
     double value(std::size_t j) const { return value_[j]; }
     double objective() const { return objective_; }
@@ -113,16 +182,17 @@ class Tableau {
         return static_cast<std::size_t>(std::find(rows_.begin(), rows_.end(), row) - rows_.begin());
     }
     std::size_t place_of_column(std::size_t column) const {
-        const auto found = std::lower_bound(column_.begin(), column_.end(), column);
-        const bool is_there = found != column_.end() && *found == column;
-        return is_there ? static_cast<std::size_t>(found - column_.begin()) : num_columns();
+        const std::vector<std::size_t>& all = part_->columns();
+        const auto found = std::lower_bound(all.begin(), all.end(), column);
+        const bool is_there = found != all.end() && *found == column;
+        return static_cast<std::size_t>((is_there ? found : all.end()) - all.begin());
     }
 
     double activity(std::size_t row) const {
         const Numbers& of_column = program_->rows[row].coefficients;
         double sum = 0.0;
         for (std::size_t j = 0; j < num_columns(); ++j)
-            if (value_[j] != 0.0) sum += of_column[column_[j]] * value_[j];
+            if (value_[j] != 0.0) sum += of_column[column(j)] * value_[j];
         return sum;
     }
 
@@ -131,19 +201,15 @@ class Tableau {
         const Row& added = program_->rows[row];
         const std::size_t k = num_columns(), m = num_rows(), s = k + m;
         if (!is_bare()) {
-            if (s + 1 > stride_) widen(s + 25);
+            if (m + 1 > stride_) widen(m + 25);
             entries_.resize((m + 1) * stride_, 0.0);
-            double* own = line(m);
-            std::fill(own, own + stride_, 0.0);
-            for (std::size_t j = 0; j < k; ++j) own[j] = -added.coefficients[column_[j]];
-            own[s] = 1.0;
             for (std::size_t i = 0; i < m; ++i) {
                 const std::size_t b = basis_[i];
-                if (b < k && own[b] != 0.0) {
-                    subtract(own, line(i), own[b], s);
-                    own[b] = 0.0;
-                }
+                const double taken = b < k ? added.coefficients[column(b)] : 0.0;
+                if (taken == 0.0) continue;
+                for (std::size_t t = 0; t < m; ++t) of_logical(t)[m] += taken * of_logical(t)[i];
             }
+            of_logical(m)[m] = 1.0;
         }
         const double sum = activity(row);
         rows_.push_back(row);
@@ -167,7 +233,8 @@ class Tableau {
         note_moves(j);
         if (moved == 0.0) return;
         objective_ += reduced_[j] * moved;
-        for (std::size_t i = 0; i < num_rows(); ++i) value_[basis_[i]] -= line(i)[j] * moved;
+        const Numbers& down = column_of(j);
+        for (std::size_t i = 0; i < num_rows(); ++i) value_[basis_[i]] -= down[i] * moved;
     }
 
     bool is_empty() const {  // whether some column or row has no values left
@@ -187,7 +254,8 @@ class Tableau {
             }
             const std::size_t r = leaving();
             if (r == num_rows()) return End::optimal;
-            const std::size_t q = entering(r);
+            const Numbers& line = line_of(r);
+            const std::size_t q = entering(r, line);
             if (q == width()) {
                 if (is_certainly_infeasible(r)) return End::infeasible;
                 if (!lacking(r).empty()) return End::lacking;
@@ -195,7 +263,7 @@ class Tableau {
                 refactor();
                 continue;
             }
-            pivot(r, q);
+            pivot(r, q, line);
         }
         return End::stalled;
     }
@@ -228,7 +296,7 @@ class Tableau {
         if (asleep.size() < slept.size() * 4 / 5)
             asleep_ = std::make_shared<const std::vector<std::size_t>>(std::move(asleep));
         for (std::size_t j = 0; j < num_columns(); ++j) {
-            if (!program_->is_integer[column_[j]] || upper_[j] - lower_[j] < 0.5) continue;
+            if (!program_->is_integer[column(j)] || upper_[j] - lower_[j] < 0.5) continue;
             const double up = reduced[j] - error[j], down = -reduced[j] - error[j];
             if (up > 0.0)
                 narrow(j, lower_[j], std::min(upper_[j], lower_[j] + std::floor((cutoff - least) / up + 1e-9)));
@@ -246,9 +314,7 @@ class Tableau {
         for (std::size_t r = 0; r < num_rows(); ++r)
             if (!(is_basic_[num_columns() + r] && is_chosen(r))) stay.push_back(r);
         if (stay.size() == num_rows()) return;
-        std::vector<std::size_t> all;
-        for (std::size_t j = 0; j < num_columns(); ++j) all.push_back(j);
-        keep(all, stay);
+        keep_rows(stay);
     }
 
     // Takes the costs as they came from now on. False where it already does.
@@ -264,11 +330,17 @@ class Tableau {
         Numbers().swap(entries_);
         stride_ = 0;
     }
+    void strip_rows() {
+        strip();
+        part_ = std::make_shared<Part>(*program_, part_->columns());
+    }
 
    private:
     const Program* program_;
-    Numbers entries_, lower_, upper_, value_, reduced_;
-    std::vector<std::size_t> basis_, column_, rows_, able_;  // `able_`: to enter, while that is decided
+    std::shared_ptr<Part> part_;  // the columns that are awake
+    Numbers entries_;             // [logicals][basis] of the tableau, a logical's side by side
+    Numbers lower_, upper_, value_, reduced_;
+    std::vector<std::size_t> basis_, rows_;
     std::shared_ptr<const std::vector<std::size_t>> asleep_;  // columns, shared with other nodes
     std::vector<char> is_basic_;
     std::vector<char> moves_;  // of nonbasic variables: whether they may rise, fall, or both
@@ -280,8 +352,8 @@ class Tableau {
     const Numbers& costs() const { return is_straight_ ? program_->cost : program_->tilted_cost; }
     std::size_t width() const { return num_columns() + num_rows(); }
     bool is_bare() const { return stride_ == 0; }
-    double* line(std::size_t i) { return entries_.data() + i * stride_; }
-    const double* line(std::size_t i) const { return entries_.data() + i * stride_; }
+    double* of_logical(std::size_t r) { return entries_.data() + r * stride_; }
+    const double* of_logical(std::size_t r) const { return entries_.data() + r * stride_; }
     double resting(std::size_t j, double near = 0.0) const {
         if (reduced_[j] > 1e-10 && std::isfinite(lower_[j])) return lower_[j];
         if (reduced_[j] < -1e-10 && std::isfinite(upper_[j])) return upper_[j];
@@ -290,13 +362,13 @@ class Tableau {
 
     void recount() {
         objective_ = 0.0;
-        for (std::size_t j = 0; j < num_columns(); ++j) objective_ += costs()[column_[j]] * value_[j];
+        for (std::size_t j = 0; j < num_columns(); ++j) objective_ += costs()[column(j)] * value_[j];
     }
 
     void widen(std::size_t stride) {
         Numbers wider(num_rows() * stride, 0.0);
-        for (std::size_t i = 0; i < num_rows(); ++i)
-            std::copy(line(i), line(i) + width(), wider.begin() + static_cast<std::ptrdiff_t>(i * stride));
+        for (std::size_t r = 0; r < num_rows(); ++r)
+            std::copy(of_logical(r), of_logical(r) + num_rows(), wider.data() + r * stride);
         entries_.swap(wider);
         stride_ = stride;
     }
@@ -322,43 +394,93 @@ class Tableau {
         moves_[j] = is_free ? (value_[j] < upper_[j] ? RISES : STAYS) | (value_[j] > lower_[j] ? FALLS : STAYS) : STAYS;
     }
 
+    // The tableau's line i, of all variables; 0 for those that are basic, but its own.
+    Numbers& line_of(std::size_t i) {
+        const std::size_t k = num_columns(), m = num_rows();
+        Numbers& line = program_->work.line;
+        line.assign(width(), 0.0);
+        const double* rows[4];
+        double factors[4];
+        std::size_t n = 0;
+        for (std::size_t r = 0; r < m; ++r) {
+            line[k + r] = of_logical(r)[i];
+            if (line[k + r] == 0.0) continue;
+            rows[n] = part_->row(rows_[r]);
+            factors[n] = line[k + r];
+            if (++n < 4) continue;
+            subtract_four(line.data(), rows, factors, k);
+            n = 0;
+        }
+        for (std::size_t a = 0; a < n; ++a) subtract(line.data(), rows[a], factors[a], k);
+        for (std::size_t b : basis_) line[b] = 0.0;
+        line[basis_[i]] = 1.0;
+        return line;
+    }
+
+    // The tableau's column j, of all that is basic.
+    Numbers& column_of(std::size_t j) {
+        const std::size_t k = num_columns(), m = num_rows();
+        Numbers& down = program_->work.down;
+        if (j >= k) {
+            down.assign(of_logical(j - k), of_logical(j - k) + m);
+            return down;
+        }
+        down.assign(m, 0.0);
+        for (std::size_t r = 0; r < m; ++r) {
+            const double own = part_->row(rows_[r])[j];
+            if (own != 0.0) subtract(down.data(), of_logical(r), own, m);
+        }
+        return down;
+    }
+
     // The column that keeps the reduced costs' signs; among nearly as good ones the largest pivot (Harris,
     // Mathematical Programming 5, 1973). width(): none.
-    std::size_t entering(std::size_t r) {
-        const double* own = line(r);
+    std::size_t entering(std::size_t r, const Numbers& line) const {
         const std::size_t b = basis_[r];
         const bool is_below = value_[b] < lower_[b];
         const char by_less = is_below ? RISES : FALLS, by_more = is_below ? FALLS : RISES;
+        const double *own = line.data(), *reduced = reduced_.data();
+        const char* moves = moves_.data();
+        std::vector<std::size_t>& able = program_->work.able;
+        able.resize(width() + 1);
+        std::size_t* const first = able.data();
+        std::size_t* last = first;
         double ratio = INFINITE;
-        able_.clear();
-        for (std::size_t j = 0; j < width(); ++j) {
-            const char needed = own[j] <= -LEAST_PIVOT ? by_less : own[j] >= LEAST_PIVOT ? by_more : STAYS;
-            if (!(moves_[j] & needed)) continue;
-            able_.push_back(j);
-            ratio = std::min(ratio, (std::fabs(reduced_[j]) + 1e-10) / std::fabs(own[j]));
+        for (std::size_t j = 0, end = width(); j < end; ++j) {
+            const int needed = (own[j] <= -LEAST_PIVOT) * by_less | (own[j] >= LEAST_PIVOT) * by_more;
+            *last = j;
+            last += (moves[j] & needed) != 0;  // no branch, which would be guessed wrong
+        }
+        for (const std::size_t* at = first; at != last; ++at) {
+            const double price = std::fabs(reduced[*at]) + 1e-10, size = std::fabs(own[*at]);
+            if (price < ratio * size) ratio = price / size;
         }
         std::size_t found = width();
         double largest = 0.0;
-        for (std::size_t j : able_) {
-            const double size = std::fabs(own[j]);
-            if (size > largest && std::fabs(reduced_[j]) <= ratio * size) {
+        for (const std::size_t* at = first; at != last; ++at) {
+            const double size = std::fabs(own[*at]);
+            if (size > largest && std::fabs(reduced[*at]) <= ratio * size) {
                 largest = size;
-                found = j;
+                found = *at;
             }
         }
         return found;
     }
 
-    void pivot(std::size_t r, std::size_t q) {
+    // `line`: that of r.
+    void pivot(std::size_t r, std::size_t q, const Numbers& line) {
         const std::size_t b = basis_[r];
+        const Numbers& down = column_of(q);
         const double target = value_[b] < lower_[b] ? lower_[b] : upper_[b];
-        const double moved = (value_[b] - target) / line(r)[q];
+        const double moved = (value_[b] - target) / line[q], price = reduced_[q] / line[q];
         objective_ += reduced_[q] * moved;
         for (std::size_t i = 0; i < num_rows(); ++i)
-            if (i != r) value_[basis_[i]] -= line(i)[q] * moved;
+            if (i != r) value_[basis_[i]] -= down[i] * moved;
         value_[b] = target;
         value_[q] += moved;
-        eliminate(r, q);
+        if (price != 0.0) subtract(reduced_.data(), line.data(), price, width());
+        reduced_[q] = 0.0;
+        eliminate(r, down);
         basis_[r] = q;
         is_basic_[q] = 1;
         is_basic_[b] = 0;
@@ -367,22 +489,19 @@ class Tableau {
         ++since_;
     }
 
-    void eliminate(std::size_t r, std::size_t q) {
-        double* own = line(r);
-        const double inverse = 1.0 / own[q];
-        for (std::size_t j = 0; j < width(); ++j) own[j] *= inverse;
-        own[q] = 1.0;
-        for (std::size_t i = 0; i < num_rows(); ++i) {
-            double* other = line(i);
-            if (i == r || other[q] == 0.0) continue;
-            subtract(other, own, other[q], width());
-            other[q] = 0.0;
+    // What has the column `down` takes the place r of the basis.
+    void eliminate(std::size_t r, const Numbers& down) {
+        const double inverse = 1.0 / down[r];
+        for (std::size_t t = 0; t < num_rows(); ++t) {
+            double* own = of_logical(t);
+            if (own[r] == 0.0) continue;
+            const double factor = own[r] * inverse;
+            subtract(own, down.data(), factor, num_rows());
+            own[r] = factor;
         }
-        if (reduced_[q] != 0.0) subtract(reduced_.data(), own, reduced_[q], width());
-        reduced_[q] = 0.0;
     }
 
-    // The tableau of the same basis from the program's rows.
+    // The same basis from the program's rows.
     void refactor() {
         const std::size_t k = num_columns(), m = num_rows();
         std::vector<std::size_t> wanted;
@@ -393,47 +512,65 @@ class Tableau {
             else
                 is_taken[b - k] = 1;
         }
-        if (is_bare()) stride_ = width() + 24;
+        if (is_bare()) stride_ = m + 24;
         entries_.assign(m * stride_, 0.0);
-        for (std::size_t j = 0; j < k; ++j) reduced_[j] = costs()[column_[j]];
-        std::fill(reduced_.begin() + static_cast<std::ptrdiff_t>(k), reduced_.end(), 0.0);
         for (std::size_t r = 0; r < m; ++r) {
-            const Numbers& of_column = program_->rows[rows_[r]].coefficients;
-            double* own = line(r);
-            for (std::size_t j = 0; j < k; ++j) own[j] = -of_column[column_[j]];
-            own[k + r] = 1.0;
+            of_logical(r)[r] = 1.0;
             basis_[r] = k + r;
         }
         while (!wanted.empty()) {
             double largest = 1e-9;
             std::size_t chosen = wanted.size(), at = m;
-            for (std::size_t w = 0; w < wanted.size() && largest < 0.3; ++w)
+            for (std::size_t w = 0; w < wanted.size() && largest < 0.3; ++w) {
+                const Numbers& down = column_of(wanted[w]);
                 for (std::size_t r = 0; r < m; ++r)
-                    if (!is_taken[r] && std::fabs(line(r)[wanted[w]]) > largest) {
-                        largest = std::fabs(line(r)[wanted[w]]);
+                    if (!is_taken[r] && std::fabs(down[r]) > largest) {
+                        largest = std::fabs(down[r]);
                         chosen = w;
                         at = r;
                     }
+            }
             if (at == m) break;  // the rest depends on those before: it rests at a bound
             const std::size_t q = wanted[chosen];
             wanted.erase(wanted.begin() + static_cast<std::ptrdiff_t>(chosen));
-            eliminate(at, q);
+            eliminate(at, column_of(q));
             basis_[at] = q;
             is_taken[at] = 1;
         }
         std::fill(is_basic_.begin(), is_basic_.end(), 0);
         for (std::size_t b : basis_) is_basic_[b] = 1;
+        reprice();
         for (std::size_t j = 0; j < width(); ++j)
             if (!is_basic_[j]) value_[j] = resting(j, value_[j]);
+        Numbers shift(m, 0.0);  // of every row: what its nonbasic variables bring it off
+        for (std::size_t j = 0; j < k; ++j)
+            if (!is_basic_[j] && value_[j] != 0.0)
+                for (std::size_t r = 0; r < m; ++r)
+                    shift[r] += program_->rows[rows_[r]].coefficients[column(j)] * value_[j];
+        for (std::size_t r = 0; r < m; ++r)
+            if (!is_basic_[k + r]) shift[r] -= value_[k + r];
         for (std::size_t i = 0; i < m; ++i) {
             double sum = 0.0;
-            for (std::size_t j = 0; j < width(); ++j)
-                if (!is_basic_[j] && value_[j] != 0.0) sum -= line(i)[j] * value_[j];
+            for (std::size_t r = 0; r < m; ++r) sum += of_logical(r)[i] * shift[r];
             value_[basis_[i]] = sum;
         }
         for (std::size_t j = 0; j < width(); ++j) note_moves(j);
         recount();
         since_ = 0;
+    }
+
+    // Reduced costs of this basis.
+    void reprice() {
+        const std::size_t k = num_columns(), m = num_rows();
+        for (std::size_t j = 0; j < k; ++j) reduced_[j] = costs()[column(j)];
+        for (std::size_t r = 0; r < m; ++r) {
+            double price = 0.0;
+            for (std::size_t i = 0; i < m; ++i)
+                if (basis_[i] < k) price -= costs()[column(basis_[i])] * of_logical(r)[i];
+            reduced_[k + r] = price;
+            if (price != 0.0) subtract(reduced_.data(), part_->row(rows_[r]), price, k);
+        }
+        for (std::size_t b : basis_) reduced_[b] = 0.0;
     }
 
     Numbers multipliers() const {
@@ -488,13 +625,13 @@ class Tableau {
         const std::size_t b = basis_[r];
         const double sign = value_[b] < lower_[b] ? 1.0 : -1.0;
         Numbers weights(num_rows());
-        for (std::size_t i = 0; i < num_rows(); ++i) weights[i] = sign * line(r)[num_columns() + i];
+        for (std::size_t i = 0; i < num_rows(); ++i) weights[i] = sign * of_logical(i)[r];
         return called(left_asleep(weights, false), -LEAST_PIVOT);
     }
 
     void insert(const std::vector<std::size_t>& woken) {
         const std::size_t k = num_columns(), m = num_rows();
-        std::vector<std::size_t> all(column_), order, places(k + m), asleep;
+        std::vector<std::size_t> all(part_->columns()), order, places(k + m), asleep;
         all.insert(all.end(), woken.begin(), woken.end());
         for (std::size_t a = 0; a < all.size(); ++a) order.push_back(a);
         std::sort(order.begin(), order.end(), [&all](std::size_t a, std::size_t b) { return all[a] < all[b]; });
@@ -515,7 +652,7 @@ class Tableau {
         widened(moves_, [](std::size_t) { return char{0}; });
         for (std::size_t& b : basis_) b = places[b];
         std::sort(all.begin(), all.end());
-        column_.swap(all);
+        part_ = std::make_shared<Part>(*program_, std::move(all));
         std::set_difference(
             asleep_->begin(), asleep_->end(), woken.begin(), woken.end(), std::back_inserter(asleep));
         asleep_ = std::make_shared<const std::vector<std::size_t>>(std::move(asleep));
@@ -531,19 +668,14 @@ class Tableau {
         const double unit = (static_cast<double>(m) + 4.0) * std::numeric_limits<double>::epsilon();
         Numbers own(k, 0.0), size(k, 0.0);
         if (has_cost)
-            for (std::size_t j = 0; j < k; ++j) size[j] = std::fabs(own[j] = program_->cost[column_[j]]);
+            for (std::size_t j = 0; j < k; ++j) size[j] = std::fabs(own[j] = program_->cost[column(j)]);
         double sum = 0.0, sizes = 0.0;
         for (std::size_t r = 0; r < m; ++r) {
             const double weight = weights[r], side = weight > 0.0 ? lower_[k + r] : upper_[k + r];
             if (weight == 0.0 || !std::isfinite(side)) continue;
             sum += weight * side;
             sizes += std::fabs(weight * side);
-            const Numbers& of_column = program_->rows[rows_[r]].coefficients;
-            for (std::size_t j = 0; j < k; ++j) {
-                const double part = weight * of_column[column_[j]];
-                own[j] -= part;
-                size[j] += std::fabs(part);
-            }
+            subtract_and_size(own.data(), size.data(), part_->row(rows_[r]), weight, k);
         }
         for (std::size_t j = 0; j < k; ++j) {
             const double low = own[j] - unit * size[j], high = own[j] + unit * size[j];
@@ -581,39 +713,53 @@ class Tableau {
 
     // A combination of the rows that no values within the bounds meet.
     bool is_certainly_infeasible(std::size_t r) const {
-        const std::size_t k = num_columns();
         Numbers weights(num_rows());
         for (double sign : {1.0, -1.0}) {
-            for (std::size_t i = 0; i < num_rows(); ++i) weights[i] = sign * line(r)[k + i];
+            for (std::size_t i = 0; i < num_rows(); ++i) weights[i] = sign * of_logical(i)[r];
             if (certified(weights, false) > 1e-9) return true;
         }
         return false;
     }
 
     void forget_columns() {
-        std::vector<std::size_t> stay, all;
+        std::vector<std::size_t> stay;
         for (std::size_t j = 0; j < num_columns(); ++j)
             if (is_basic_[j] || upper_[j] > lower_[j] || value_[j] != 0.0) stay.push_back(j);
         if (stay.size() > num_columns() * 4 / 5) return;
-        for (std::size_t r = 0; r < num_rows(); ++r) all.push_back(r);
-        keep(stay, all);
+        std::vector<std::size_t> all(stay);
+        for (std::size_t r = 0; r < num_rows(); ++r) all.push_back(num_columns() + r);
+        keep_variables(all);
+        part_ = part_->narrowed(stay, rows_);
     }
 
-    // Keeps these columns and rows, both in order; rows that go have basic logicals, columns that go are nonbasic.
-    void keep(const std::vector<std::size_t>& columns, const std::vector<std::size_t>& rows) {
-        const std::size_t k = num_columns(), kept = columns.size(), none = width();
-        std::vector<std::size_t> all(columns), places(none, none), lines, basis, names;
+    // Keeps these rows, in order; those that go have basic logicals.
+    void keep_rows(const std::vector<std::size_t>& rows) {
+        const std::size_t k = num_columns();
+        std::vector<std::size_t> all, places, kept;
+        for (std::size_t j = 0; j < k; ++j) all.push_back(j);
         for (std::size_t r : rows) all.push_back(k + r);
-        for (std::size_t a = 0; a < all.size(); ++a) places[all[a]] = a;
         for (std::size_t i = 0; i < num_rows(); ++i)
-            if (places[basis_[i]] != none) {
-                lines.push_back(i);
-                basis.push_back(places[basis_[i]]);
-            }
-        const std::size_t stride = all.size() + 24;
-        Numbers kept_entries(lines.size() * stride, 0.0);
-        for (std::size_t i = 0; i < lines.size(); ++i)
-            for (std::size_t a = 0; a < all.size(); ++a) kept_entries[i * stride + a] = line(lines[i])[all[a]];
+            if (basis_[i] < k || std::binary_search(rows.begin(), rows.end(), basis_[i] - k)) places.push_back(i);
+        const std::size_t stride = rows.size() + 24;
+        Numbers entries(rows.size() * stride, 0.0);
+        for (std::size_t r = 0; r < rows.size(); ++r)
+            for (std::size_t i = 0; i < places.size(); ++i)
+                entries[r * stride + i] = of_logical(rows[r])[places[i]];
+        for (std::size_t i : places) kept.push_back(basis_[i]);
+        basis_.swap(kept);
+        keep_variables(all);
+        kept.clear();
+        for (std::size_t r : rows) kept.push_back(rows_[r]);
+        rows_.swap(kept);
+        entries_.swap(entries);
+        stride_ = stride;
+    }
+
+    // Keeps these columns and logicals, in order, all that are basic among them.
+    void keep_variables(const std::vector<std::size_t>& all) {
+        std::vector<std::size_t> places(width(), width());
+        for (std::size_t a = 0; a < all.size(); ++a) places[all[a]] = a;
+        for (std::size_t& b : basis_) b = places[b];
         const auto chosen = [&all](auto& values) {
             std::remove_reference_t<decltype(values)> found;
             for (std::size_t one : all) found.push_back(values[one]);
@@ -625,14 +771,6 @@ class Tableau {
         chosen(reduced_);
         chosen(is_basic_);
         chosen(moves_);
-        for (std::size_t a = 0; a < kept; ++a) names.push_back(column_[columns[a]]);
-        column_.swap(names);
-        names.clear();
-        for (std::size_t r : rows) names.push_back(rows_[r]);
-        rows_.swap(names);
-        basis_.swap(basis);
-        entries_.swap(kept_entries);
-        stride_ = stride;
     }
 };
 

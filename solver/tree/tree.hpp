@@ -127,7 +127,7 @@ class Tree {
 
     void push(Node node) {
         if (node.bound >= cutoff_) return;
-        if (bytes_ + node.tableau.bytes() > MOST_BYTES) node.tableau.strip();
+        if (bytes_ + program_.bytes + node.tableau.bytes() > MOST_BYTES) node.tableau.strip_rows();
         bytes_ += node.tableau.bytes();
         open_.push_back(std::move(node));
         std::push_heap(open_.begin(), open_.end(), Later());
