@@ -109,33 +109,44 @@ class Part {
 
     const double* row(std::size_t r) {
         if (r >= rows_.size()) rows_.resize(program_.rows.size());
-        if (rows_[r].empty()) take(r, program_.rows[r].coefficients.data(), columns_);
-        return rows_[r].data();
+        if (!rows_[r]) rows_[r] = taken(program_.rows[r].coefficients.data(), columns_, room_for(1));
+        return rows_[r];
     }
 
     // Of these columns of it, by their places, with rows that it has.
     std::shared_ptr<Part> narrowed(const std::vector<std::size_t>& places, const std::vector<std::size_t>& rows) {
         std::vector<std::size_t> columns;
+        columns.reserve(places.size());
         for (std::size_t place : places) columns.push_back(columns_[place]);
         auto found = std::make_shared<Part>(program_, std::move(columns));
         found->rows_.resize(program_.rows.size());
-        for (std::size_t r : rows) found->take(r, row(r), places);
+        double* room = found->room_for(rows.size());
+        for (std::size_t r : rows) {
+            found->rows_[r] = taken(row(r), places, room);
+            room += places.size();
+        }
         return found;
     }
 
    private:
-    void take(std::size_t r, const double* from, const std::vector<std::size_t>& places) {
-        Numbers& own = rows_[r];
-        own.resize(places.size());
-        for (std::size_t j = 0; j < places.size(); ++j) own[j] = from[places[j]];
-        bytes_ += places.size() * sizeof(double);
-        program_.bytes += places.size() * sizeof(double);
-    }
-
     const Program& program_;
     std::vector<std::size_t> columns_;
-    std::vector<Numbers> rows_;  // of the program's; empty: not asked for yet
+    std::vector<const double*> rows_;  // of the program's; null: not asked for yet
+    std::deque<Numbers> room_;
     std::size_t bytes_ = 0;
+
+    double* room_for(std::size_t num_rows) {
+        const std::size_t count = num_rows * columns_.size();
+        room_.emplace_back(count);
+        bytes_ += count * sizeof(double);
+        program_.bytes += count * sizeof(double);
+        return room_.back().data();
+    }
+
+    static const double* taken(const double* from, const std::vector<std::size_t>& places, double* to) {
+        for (std::size_t j = 0; j < places.size(); ++j) to[j] = from[places[j]];
+        return to;
+    }
 };
 
 enum class End { optimal, beyond, infeasible, lacking, stalled };
