@@ -35,6 +35,7 @@ constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double FEASIBLE = 1e-9;       // how far a variable may be beyond its bound, rows being scaled to about 1
 constexpr double LEAST_PIVOT = 1e-7;    // smaller entries of the tableau are taken for rounding
 constexpr int PIVOTS_TO_REFACTOR = 60;  // chosen: rounding has grown to some 1e-10 by then
+constexpr double LOST = 1e-7;           // reduced costs of a wrong sign beyond this are no rounding
 constexpr double CALLS = -1e-8;         // of the largest cost: reduced costs below, beyond what those are tilted by
 constexpr std::size_t WOKEN_AT_ONCE = 200;  // chosen: the most called for; the others may not be needed with these
 
@@ -512,7 +513,8 @@ class Tableau {
         }
     }
 
-    // The same basis from the program's rows.
+    // The same basis from the program's rows; where that was lost in rounding the logicals, from which boxed columns
+    // can always start.
     void refactor() {
         const std::size_t k = num_columns(), m = num_rows();
         std::vector<std::size_t> wanted;
@@ -524,11 +526,7 @@ class Tableau {
                 is_taken[b - k] = 1;
         }
         if (is_bare()) stride_ = m + 24;
-        entries_.assign(m * stride_, 0.0);
-        for (std::size_t r = 0; r < m; ++r) {
-            of_logical(r)[r] = 1.0;
-            basis_[r] = k + r;
-        }
+        start_from_logicals();
         while (!wanted.empty()) {
             double largest = 1e-9;
             std::size_t chosen = wanted.size(), at = m;
@@ -548,16 +546,17 @@ class Tableau {
             basis_[at] = q;
             is_taken[at] = 1;
         }
-        std::fill(is_basic_.begin(), is_basic_.end(), 0);
-        for (std::size_t b : basis_) is_basic_[b] = 1;
         reprice();
+        if (!can_rest()) {
+            start_from_logicals();
+            reprice();
+        }
         for (std::size_t j = 0; j < width(); ++j)
             if (!is_basic_[j]) value_[j] = resting(j, value_[j]);
         Numbers shift(m, 0.0);  // of every row: what its nonbasic variables bring it off
         for (std::size_t j = 0; j < k; ++j)
             if (!is_basic_[j] && value_[j] != 0.0)
-                for (std::size_t r = 0; r < m; ++r)
-                    shift[r] += program_->rows[rows_[r]].coefficients[column(j)] * value_[j];
+                for (std::size_t r = 0; r < m; ++r) shift[r] += part_->row(rows_[r])[j] * value_[j];
         for (std::size_t r = 0; r < m; ++r)
             if (!is_basic_[k + r]) shift[r] -= value_[k + r];
         for (std::size_t i = 0; i < m; ++i) {
@@ -570,9 +569,27 @@ class Tableau {
         since_ = 0;
     }
 
+    void start_from_logicals() {
+        entries_.assign(num_rows() * stride_, 0.0);
+        for (std::size_t r = 0; r < num_rows(); ++r) {
+            of_logical(r)[r] = 1.0;
+            basis_[r] = num_columns() + r;
+        }
+    }
+
+    // Whether each nonbasic variable has the bound that its reduced cost asks for.
+    bool can_rest() const {
+        for (std::size_t j = 0; j < width(); ++j)
+            if ((reduced_[j] > LOST && !std::isfinite(lower_[j])) || (reduced_[j] < -LOST && !std::isfinite(upper_[j])))
+                return false;
+        return true;
+    }
+
     // Reduced costs of this basis.
     void reprice() {
         const std::size_t k = num_columns(), m = num_rows();
+        std::fill(is_basic_.begin(), is_basic_.end(), 0);
+        for (std::size_t b : basis_) is_basic_[b] = 1;
         for (std::size_t j = 0; j < k; ++j) reduced_[j] = costs()[column(j)];
         for (std::size_t r = 0; r < m; ++r) {
             double price = 0.0;
