@@ -18,6 +18,7 @@ from sutler.solver.methods.search import CUTOFF_SHARE, LEAST_RELAXED, ROUNDING, 
 from sutler.solver.polytope.column_generation import FleetRow
 from sutler.solver.polytope.linear import LinearProgram
 from sutler.solver.polytope.relaxation import most_lam
+from sutler.solver.polytope.rounding_cuts import RoundingCut, rounding_cuts
 from sutler.solver.polytope.rows import Polytope
 from sutler.solver.polytope.supply_hulls import supply_hulls
 from sutler.solver.tree import CountArray, Told
@@ -31,6 +32,7 @@ _MOST_AWAKE, _AWAKE = (
     1000,
 )  # columns of a tableau: of more, most sleep at first, or a pivot takes milliseconds
 _ROOT_ROUNDS = 25  # of inequalities before any branching: each round lowers the root by less than the one before
+_NEARLY_CARRIED = 1e-3  # of lam: routing that breaks by more is cut off before whole replicas are asked for
 _EXACT_GAP = 1e-9  # relative: what is left where a small search goes on to the best plan there is
 _EXACT_COLUMNS, _EXACT_NODES = 400, 300
 
@@ -74,6 +76,7 @@ class _Trees:
     def __init__(self, search: Search) -> None:
         self._search, self._hulls = search, supply_hulls(search.polytope)
         self._bounds = bounds_of(search)
+        self._of_workloads = self._bounds.of_workloads()
         if search.incumbent is not None:
             own = search.incumbent.replicas.astype(np.float64)
             self._bounds.tighten(search.incumbent.candidate, own, self._bounds.most_lam)
@@ -90,11 +93,15 @@ class _Trees:
             replicas, known = np.maximum(point[1:], 0.0), len(bounds.rows)
             used = np.flatnonzero(replicas > LEAST_RELAXED)
             if is_whole:
-                return self._told(self._value(chosen[used], replicas[used], float(point[0])), known, [], chosen)
+                return self._told(self._value(chosen[used], replicas[used], float(point[0])), known, chosen)
             carried = bounds.tighten(chosen[used], replicas[used], float(point[0]))
             if carried < point[0] * (1 - RELAXED_CLOSE):
                 cut_between(search, bounds, chosen[used], replicas[used])
-            return self._told(np.inf, known, self._hulls.separate(chosen[used], replicas[used]), chosen)
+            hulls, rounded = self._hulls.separate(chosen[used], replicas[used]), list[RoundingCut]()
+            if carried >= point[0] * (1 - _NEARLY_CARRIED):
+                every = [*self._of_workloads, *bounds.rows]
+                rounded = rounding_cuts(every, chosen[used], replicas[used], self._least_lam(search.cutoff(gap)))
+            return self._told(np.inf, known, chosen, hulls, rounded)
 
         def goes_on(bound: float, nodes: int) -> bool:
             search.report("tree", search.value, max(bound if covers_all else -np.inf, search.relaxation.bound))
@@ -128,7 +135,7 @@ class _Trees:
             float(row.earned[chosen] @ upper[1:] - row.fixed) / row.lam for row in self._bounds.rows if row.lam > 0
         ]
         upper[0] = max(min(upper[0], min(most) * (1 + ROUNDING)), program.lower[0])
-        lines, sides = _rows_of([], self._hulls.found, chosen)
+        lines, sides = _rows_of(chosen, [], self._hulls.found, [])
         return replace(
             program,
             upper=upper,
@@ -155,21 +162,34 @@ class _Trees:
         adopt(search, self._bounds, candidate, replicas.astype(np.int64), rented, carried)
         return search.value if search.value < before else np.inf
 
-    def _told(self, value: float, known: int, hulls: list[FloatArray], chosen: IntArray) -> Told:
+    def _least_lam(self, cutoff: float) -> float:
+        """What plans better than the cutoff carry."""
+        goal = self._search.goal
+        if goal.lam_weight < 0 and np.isfinite(cutoff) and (goal.use_cost >= 0).all():
+            return max(goal.lam_lower, cutoff / goal.lam_weight)
+        return goal.lam_lower
+
+    def _told(
+        self,
+        value: float,
+        known: int,
+        chosen: IntArray,
+        hulls: Sequence[FloatArray] = (),
+        rounded: Sequence[RoundingCut] = (),
+    ) -> Told:
         """With the inequalities after the first `known`."""
-        return Told(value, *_rows_of(self._bounds.rows[known:], hulls, chosen))
+        return Told(value, *_rows_of(chosen, self._bounds.rows[known:], hulls, rounded))
 
 
 def _rows_of(
-    inequalities: Sequence[FleetRow], hulls: Sequence[FloatArray], chosen: IntArray
+    chosen: IntArray, inequalities: Sequence[FleetRow], hulls: Sequence[FloatArray], rounded: Sequence[RoundingCut]
 ) -> tuple[FloatArray, FloatArray]:
     """Rows over lam and replicas [chosen], and what those are at most."""
-    lines = np.zeros((len(inequalities) + len(hulls), 1 + len(chosen)))
-    for line, row in zip(lines, inequalities, strict=False):
-        line[0], line[1:] = row.lam, -row.earned[chosen]
-    for line, hull in zip(lines[len(inequalities) :], hulls, strict=True):
-        line[1:] = hull[chosen]
-    return lines, np.array([*(-row.fixed for row in inequalities), *(1.0 for _ in hulls)])
+    lines = [np.append(row.lam, -row.earned[chosen]) for row in inequalities]
+    lines += [np.append(0.0, hull[chosen]) for hull in hulls]
+    lines += [np.append(0.0, -cut.left(chosen)) for cut in rounded]
+    sides = [*(-row.fixed for row in inequalities), *(1.0 for _ in hulls), *(-cut.right for cut in rounded)]
+    return np.array(lines).reshape(len(lines), 1 + len(chosen)), np.array(sides)
 
 
 def counts_of(polytope: Polytope, chosen: IntArray) -> CountArray:

@@ -75,6 +75,17 @@ class FleetBounds:
             earned = _earned(self.polytope, models, duals / float(normal @ duals), self.most_lam)
             self.rows.append(FleetRow(earned))
 
+    def of_workloads(self) -> list[FleetRow]:
+        """What each demand by itself asks of a fleet."""
+        found, num_demands = [], len(self.polytope.demands)
+        for models in _routed_together(self.polytope):
+            normal = _normal(self.polytope, models)
+            for demand in np.flatnonzero(normal[:num_demands] > 0):
+                prices = np.zeros(self.polytope.num_rate_rows)
+                prices[demand] = 1 / normal[demand]
+                found.append(FleetRow(_earned(self.polytope, models, prices, self.most_lam)))
+        return found
+
     def tighten(self, candidate: IntArray, replicas: FloatArray, lam: float, rented: float | None = None) -> float:
         """What the fleet may carry, so that what stands after each loss carries what it has to; adds the inequalities
         that show it where that is less than `lam`.
