@@ -89,18 +89,19 @@ class _Trees:
         gap = CUTOFF_SHARE * search.relative_gap if relative_gap is None else relative_gap
         cutoff = search.cutoff(gap)
 
-        def separate(point: FloatArray, is_whole: bool) -> Told:
+        def separate(point: FloatArray, place: tree.Place) -> Told:
             replicas, known = np.maximum(point[1:], 0.0), len(bounds.rows)
             used = np.flatnonzero(replicas > LEAST_RELAXED)
-            if is_whole:
+            if place == "plan":
                 return self._told(self._value(chosen[used], replicas[used], float(point[0])), known, chosen)
-            carried = bounds.tighten(chosen[used], replicas[used], float(point[0]))
-            if carried < point[0] * (1 - RELAXED_CLOSE):
-                cut_between(search, bounds, chosen[used], replicas[used])
-            hulls, rounded = self._hulls.separate(chosen[used], replicas[used]), list[RoundingCut]()
-            if carried >= point[0] * (1 - _NEARLY_CARRIED):
-                every = [*self._of_workloads, *bounds.rows]
-                rounded = rounding_cuts(every, chosen[used], replicas[used], self._least_lam(search.cutoff(gap)))
+            hulls, is_carried = list[FloatArray](), True
+            if place == "root":
+                carried = bounds.tighten(chosen[used], replicas[used], float(point[0]))
+                is_carried = carried >= point[0] * (1 - _NEARLY_CARRIED)
+                if carried < point[0] * (1 - RELAXED_CLOSE):
+                    cut_between(search, bounds, chosen[used], replicas[used])
+                hulls = self._hulls.separate(chosen[used], replicas[used])
+            rounded = self._rounded(chosen[used], replicas[used], search.cutoff(gap)) if is_carried else []
             return self._told(np.inf, known, chosen, hulls, rounded)
 
         def goes_on(bound: float, nodes: int) -> bool:
@@ -162,12 +163,13 @@ class _Trees:
         adopt(search, self._bounds, candidate, replicas.astype(np.int64), rented, carried)
         return search.value if search.value < before else np.inf
 
-    def _least_lam(self, cutoff: float) -> float:
-        """What plans better than the cutoff carry."""
+    def _rounded(self, candidate: IntArray, replicas: FloatArray, cutoff: float) -> list[RoundingCut]:
+        """What whole replicas keep that carry as much as plans better than the cutoff do, and these break."""
         goal = self._search.goal
+        least = goal.lam_lower
         if goal.lam_weight < 0 and np.isfinite(cutoff) and (goal.use_cost >= 0).all():
-            return max(goal.lam_lower, cutoff / goal.lam_weight)
-        return goal.lam_lower
+            least = max(least, cutoff / goal.lam_weight)
+        return rounding_cuts([*self._of_workloads, *self._bounds.rows], candidate, replicas, least)
 
     def _told(
         self,

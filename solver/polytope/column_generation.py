@@ -195,7 +195,7 @@ def gains(polytope: Polytope, rate_duals: FloatArray) -> FloatArray:
     """[C, V] what one replica's whole time on a column earns at these duals [D + shares + flows]."""
     num_demands, num_shares = len(polytope.demands), len(polytope.shares)
     of_column = (polytope.mixed @ rate_duals[:num_demands]).reshape(-1, polytope.rate.shape[1])
-    per_request = of_column[polytope.candidates.model]
+    per_request = of_column if len(of_column) == 1 else of_column[polytope.candidates.model]
     if num_shares:
         share = np.append(rate_duals[num_demands : num_demands + num_shares], 0.0)[polytope.share_of].sum(axis=1)
         per_request = per_request + share[:, None]

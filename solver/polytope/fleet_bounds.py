@@ -311,6 +311,8 @@ def _earned(polytope: Polytope, models: IntArray, prices: FloatArray, most_lam: 
         best = (gained[each, columns] * np.diff(until, axis=1, prepend=0.0)).sum(axis=1)
     else:
         best = gained.max(axis=1)
+    if len(models) == len(polytope.problem.models):
+        return np.asarray(best)
     return np.where(np.isin(polytope.candidates.model, models), best, 0.0)
 
 

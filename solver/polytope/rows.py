@@ -261,7 +261,7 @@ def build_polytope(problem: Problem, supply: Supply, candidates: Candidates) -> 
         supply=supply,
         candidates=candidates,
         demands=demands,
-        rate=candidates.rps,
+        rate=np.asfortranarray(candidates.rps),  # columns are few and long
         scale_rps=1.0,
         resources=tuple(rows.names),
         use=use,

@@ -7,7 +7,7 @@ Where it was not compiled, `IS_BUILT` is False and methods/exact.py has HiGHS se
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ try:
 except ImportError:  # installed where there is no compiler
     IS_BUILT = False
 
+Place = Literal["root", "node", "plan"]
+_PLACES: Final[tuple[Place, ...]] = ("root", "node", "plan")  # as tree.hpp numbers them
 CountArray = NDArray[np.int16]  # whole coefficients, of many columns
 
 # Costs are moved by about as much of the largest one, each by another amount: alike columns would make the simplex
@@ -58,7 +60,7 @@ def search(
     gap: float,
     most_nodes: int,
     root_rounds: int,
-    separate: Callable[[FloatArray, bool], Told],
+    separate: Callable[[FloatArray, Place], Told],
     goes_on: Callable[[float, int], bool],
     is_awake: BoolArray | None = None,
 ) -> Outcome:
@@ -66,18 +68,18 @@ def search(
     `gap` of its value below it.
 
     counts [num_counts, num_columns]: whole sums of columns that are branched on first. separate: is asked about the
-    point of the root in up to `root_rounds` rounds (False), and about every point with whole numbers that the tree
-    comes to (True). goes_on: is told the bound and the nodes so far now and then, and may end the search. is_awake
-    [num_columns]: what linear programs start with, None: all; the others, of 0 to finite bounds, join those that need
-    them, which is quicker where most are never needed.
+    point of the root in up to `root_rounds` rounds, about those of some nodes now and then, and about every point of
+    whole numbers that the tree comes to, which may be a plan. goes_on: is told the bound and the nodes so far now and
+    then, and may end the search. is_awake [num_columns]: what linear programs start with, None: all; the others, of 0
+    to finite bounds, join those that need them, which is quicker where most are never needed.
     The outcome is the same on every machine, unless `goes_on` ends it by a clock.
     """
     tilt = (
         np.random.default_rng(0).uniform(0.5, 1.5, len(program.cost)) * _TILT * np.abs(program.cost).max(initial=0.0)
     )
 
-    def told(point: FloatArray, is_whole: bool) -> tuple[float, FloatArray, FloatArray]:
-        answer = separate(point, is_whole)
+    def told(point: FloatArray, place: int) -> tuple[float, FloatArray, FloatArray]:
+        answer = separate(point, _PLACES[place])
         return answer.value, answer.cuts, answer.most
 
     binding = np.isfinite(program.row_lower) | np.isfinite(program.row_upper)

@@ -30,6 +30,6 @@ def search(
     row_upper: FloatArray,
     counts: NDArray[np.int16],
     options: Options,
-    separate: Callable[[FloatArray, bool], tuple[float, FloatArray, FloatArray]],
+    separate: Callable[[FloatArray, int], tuple[float, FloatArray, FloatArray]],
     goes_on: Callable[[float, int], bool],
 ) -> Outcome: ...

@@ -72,8 +72,9 @@ sutler::Outcome search(
     const Numbers least = vector_of(row_lower, lines.size(), "row_lower");
     const Numbers most = vector_of(row_upper, lines.size(), "row_upper");
     for (std::size_t r = 0; r < lines.size(); ++r) program.add_row(std::move(lines[r]), least[r], most[r]);
-    const auto ask = [&](const Numbers& point, bool is_whole) {
-        const py::tuple answer = separate(Array(static_cast<py::ssize_t>(point.size()), point.data()), is_whole);
+    const auto ask = [&](const Numbers& point, sutler::Place place) {
+        const py::tuple answer =
+            separate(Array(static_cast<py::ssize_t>(point.size()), point.data()), static_cast<int>(place));
         sutler::Told told;
         told.value = answer[0].cast<double>();
         std::vector<Numbers> rows = lines_of(answer[1].cast<Array>(), columns, "cuts");

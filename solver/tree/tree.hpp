@@ -6,7 +6,7 @@
 // The count is chosen by solving both children of a few (strong branching), later by what that gave on average
 // (pseudo-costs; Achterberg, Koch & Martin, Operations Research Letters 33, 2005). The better child is next, until
 // nothing is left below; then the open node with the least bound. Whole points are put to the caller, who says what they
-// are worth and adds rows that they break.
+// are worth and adds rows that they break; so are the root's points, and some nodes' now and then.
 //
 // Only what is certified counts as proven: a node is left where its bound, computed from the data (simplex.hpp), is at
 // least the cutoff.
@@ -31,6 +31,9 @@ struct Told {
     std::vector<Cut> cuts;    // rows that hold for every plan
 };
 
+// Where in the tree a point is.
+enum class Place { root, node, plan };
+
 struct Options {
     double cutoff = INFINITE;       // only plans below are looked for
     double gap = 0.0;               // a plan lowers the cutoff to this share of its value below it
@@ -47,7 +50,7 @@ struct Outcome {
 
 class Tree {
    public:
-    using Separate = std::function<Told(const Numbers& point, bool is_whole)>;
+    using Separate = std::function<Told(const Numbers& point, Place place)>;
     using GoesOn = std::function<bool(double bound, std::int64_t nodes)>;
 
     // `counts`: whole coefficients of all columns each. `is_awake`: columns that tableaus start with; others are 0 at
@@ -106,6 +109,7 @@ class Tree {
     static constexpr double VIOLATED = 1e-8;          // of a row scaled to 1
     static constexpr std::size_t MOST_BYTES = 1u << 29;  // of tableaus that wait: more are computed again
     static constexpr std::int64_t ASKED_EVERY = 50;   // linear programs
+    static constexpr std::size_t MOST_CUTS = 300;     // of all columns each: what is cut later is worth no memory
 
     Program& program_;
     std::size_t num_given_;
@@ -118,7 +122,7 @@ class Tree {
     Outcome outcome_;
     std::vector<Node> open_;  // a heap
     std::size_t bytes_ = 0;
-    std::int64_t asked_ = 0;
+    std::int64_t asked_ = 0, cut_every_ = 20, next_cut_ = 20;  // chosen: asking takes the time of some nodes
     bool is_stopped_ = false;
     Numbers gained_[2];
     std::vector<int> trials_[2];
@@ -156,6 +160,7 @@ class Tree {
         for (;;) {
             if (is_over(node.bound)) return push(std::move(node));
             if (!settle(node, MOST_PIVOTS)) return;
+            if (outcome_.nodes >= next_cut_ && cuts_.size() < MOST_CUTS && !cut(node)) return;
             ++outcome_.nodes;
             std::vector<Branching> choices = fractional(node);
             if (choices.empty()) {
@@ -205,8 +210,8 @@ class Tree {
         return found;
     }
 
-    Told tell(const Numbers& at, bool is_whole) {
-        Told told = separate_(at, is_whole);
+    Told tell(const Numbers& at, Place place) {
+        Told told = separate_(at, place);
         for (Cut& cut : told.cuts) cuts_.push_back(program_.add_row(std::move(cut.coefficients), -INFINITE, cut.upper));
         if (told.value < INFINITE) cutoff_ = std::min(cutoff_, told.value - options_.gap * std::fabs(told.value));
         return told;
@@ -215,9 +220,18 @@ class Tree {
     void cut_root(Node& root) {
         for (int round = 0; round < options_.root_rounds; ++round) {
             const std::size_t known = cuts_.size();
-            tell(point(root), false);
+            tell(point(root), Place::root);
             if (cuts_.size() == known || !add_violated(root) || !settle(root, MOST_PIVOTS)) return;
         }
+    }
+
+    // One of so many nodes: where none of its cuts is new, fewer are worth it. False where nothing is left.
+    bool cut(Node& node) {
+        const std::size_t known = cuts_.size();
+        tell(point(node), Place::node);
+        if (cuts_.size() == known) cut_every_ *= 2;
+        next_cut_ = outcome_.nodes + cut_every_;
+        return !add_violated(node) || settle(node, MOST_PIVOTS);
     }
 
     // Puts a whole point to the caller. False where the node is done with.
@@ -225,7 +239,7 @@ class Tree {
         Numbers at = point(node);
         for (std::size_t j = 0; j < at.size(); ++j)
             if (program_.is_integer[j]) at[j] = std::round(at[j]);
-        const Told told = tell(at, true);
+        const Told told = tell(at, Place::plan);
         if (node.bound >= cutoff_) return false;
         if (add_violated(node) || node.tableau.straighten()) return true;
         least_leaf_ = std::min(least_leaf_, node.bound);  // as good as the caller says, within rounding

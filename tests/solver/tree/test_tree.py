@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from sutler.solver.arrays import BoolArray, FloatArray
 from sutler.solver.polytope.linear import LinearProgram, solve_milp
-from sutler.solver.tree import IS_BUILT, Outcome, Told, search
+from sutler.solver.tree import IS_BUILT, Outcome, Place, Told, search
 from tests.looped import for_each
 
 GAP = 1e-6
@@ -50,9 +50,9 @@ def searched(
     best, rows = [np.inf], program.matrix.toarray()
     size = np.maximum(np.abs(rows).max(axis=1), 1e-300)
 
-    def tell(point: FloatArray, is_whole: bool) -> Told:
+    def tell(point: FloatArray, place: Place) -> Told:
         left, right = rows @ point - program.row_upper, program.row_lower - rows @ point
-        is_plan = is_whole and (np.maximum(left, right) <= 1e-6 * size).all()
+        is_plan = place == "plan" and (np.maximum(left, right) <= 1e-6 * size).all()
         value = float(program.cost @ point) if is_plan else np.inf
         best[0] = min(best[0], value)
         return Told(value, np.zeros((0, len(point))), np.zeros(0))
@@ -145,11 +145,11 @@ def test_a_cut_is_kept_and_a_plan_moves_the_cutoff() -> None:
     )
     asked: list[tuple[FloatArray, bool]] = []
 
-    def tell(point: FloatArray, is_whole: bool) -> Told:
-        asked.append((point, is_whole))
+    def tell(point: FloatArray, place: Place) -> Told:
+        asked.append((point, place == "plan"))
         if point.sum() > 2.5:
             return Told(np.inf, ones[None], np.full(1, 2.0))
-        return Told(-float(point.sum()) if is_whole else np.inf, np.zeros((0, 2)), np.zeros(0))
+        return Told(-float(point.sum()) if place == "plan" else np.inf, np.zeros((0, 2)), np.zeros(0))
 
     found = search(
         program,
@@ -176,14 +176,14 @@ def test_nothing_is_below_a_cutoff_that_is_the_best_value() -> None:
         gap=GAP,
         most_nodes=3_000,
         root_rounds=0,
-        separate=lambda point, is_whole: pytest.fail("there is no such point"),
+        separate=lambda point, place: pytest.fail("there is no such point"),
         goes_on=lambda bound, nodes: True,
     )
     assert (found.has_ended, found.bound) == (True, value - 1e-4)
 
 
 def test_what_the_caller_raises_comes_through() -> None:
-    def tell(point: FloatArray, is_whole: bool) -> Told:
+    def tell(point: FloatArray, place: Place) -> Told:
         raise RuntimeError("no more of this")
 
     program = a_program(1)
@@ -218,6 +218,6 @@ def test_what_is_no_number_is_refused() -> None:
             gap=GAP,
             most_nodes=9,
             root_rounds=0,
-            separate=lambda point, is_whole: Told(np.inf, np.zeros((0, 1)), np.zeros(0)),
+            separate=lambda point, place: Told(np.inf, np.zeros((0, 1)), np.zeros(0)),
             goes_on=lambda bound, nodes: True,
         )
