@@ -35,6 +35,7 @@ constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double FEASIBLE = 1e-9;       // how far a variable may be beyond its bound, rows being scaled to about 1
 constexpr double LEAST_PIVOT = 1e-7;    // smaller entries of the tableau are taken for rounding
 constexpr int PIVOTS_TO_REFACTOR = 60;  // chosen: rounding has grown to some 1e-10 by then
+constexpr double DRIFTED = 1e-6;        // of a pivot, between what its line and its column say
 constexpr double LOST = 1e-7;           // reduced costs of a wrong sign beyond this are no rounding
 constexpr double CALLS = -1e-8;         // of the largest cost: reduced costs below, beyond what those are tilted by
 constexpr std::size_t WOKEN_AT_ONCE = 200;  // chosen: the most called for; the others may not be needed with these
@@ -110,7 +111,8 @@ class Part {
 
     const double* row(std::size_t r) {
         if (r >= rows_.size()) rows_.resize(program_.rows.size());
-        if (!rows_[r]) rows_[r] = taken(program_.rows[r].coefficients.data(), columns_, room_for(1));
+        if (!rows_[r] && !columns_.empty())
+            rows_[r] = taken(program_.rows[r].coefficients.data(), columns_, room_for(1));
         return rows_[r];
     }
 
@@ -275,7 +277,12 @@ class Tableau {
                 refactor();
                 continue;
             }
-            pivot(r, q, line);
+            const Numbers& down = column_of(q);
+            if (since_ > 0 && std::fabs(down[r] - line[q]) > DRIFTED * std::fabs(line[q])) {
+                refactor();
+                continue;
+            }
+            pivot(r, q, line, down);
         }
         return End::stalled;
     }
@@ -479,10 +486,9 @@ class Tableau {
         return found;
     }
 
-    // `line`: that of r.
-    void pivot(std::size_t r, std::size_t q, const Numbers& line) {
+    // `line`, `down`: those of r and q.
+    void pivot(std::size_t r, std::size_t q, const Numbers& line, const Numbers& down) {
         const std::size_t b = basis_[r];
-        const Numbers& down = column_of(q);
         const double target = value_[b] < lower_[b] ? lower_[b] : upper_[b];
         const double moved = (value_[b] - target) / line[q], price = reduced_[q] / line[q];
         objective_ += reduced_[q] * moved;
