@@ -76,7 +76,7 @@ class _Trees:
     def __init__(self, search: Search) -> None:
         self._search, self._hulls = search, supply_hulls(search.polytope)
         self._bounds = bounds_of(search)
-        self._of_workloads = self._bounds.of_workloads()
+        self._of_workloads = list[FleetRow]()
         if search.incumbent is not None:
             own = search.incumbent.replicas.astype(np.float64)
             self._bounds.tighten(search.incumbent.candidate, own, self._bounds.most_lam)
@@ -94,14 +94,14 @@ class _Trees:
             used = np.flatnonzero(replicas > LEAST_RELAXED)
             if place == "plan":
                 return self._told(self._value(chosen[used], replicas[used], float(point[0])), known, chosen)
-            hulls, is_carried = list[FloatArray](), True
+            hulls, is_rounded = list[FloatArray](), True
             if place == "root":
                 carried = bounds.tighten(chosen[used], replicas[used], float(point[0]))
-                is_carried = carried >= point[0] * (1 - _NEARLY_CARRIED)
+                is_rounded = carried >= point[0] * (1 - _NEARLY_CARRIED) and not search.is_part
                 if carried < point[0] * (1 - RELAXED_CLOSE):
                     cut_between(search, bounds, chosen[used], replicas[used])
                 hulls = self._hulls.separate(chosen[used], replicas[used])
-            rounded = self._rounded(chosen[used], replicas[used], search.cutoff(gap)) if is_carried else []
+            rounded = self._rounded(chosen[used], replicas[used], search.cutoff(gap)) if is_rounded else []
             return self._told(np.inf, known, chosen, hulls, rounded)
 
         def goes_on(bound: float, nodes: int) -> bool:
@@ -169,6 +169,7 @@ class _Trees:
         least = goal.lam_lower
         if goal.lam_weight < 0 and np.isfinite(cutoff) and (goal.use_cost >= 0).all():
             least = max(least, cutoff / goal.lam_weight)
+        self._of_workloads = self._of_workloads or self._bounds.of_workloads()
         return rounding_cuts([*self._of_workloads, *self._bounds.rows], candidate, replicas, least)
 
     def _told(

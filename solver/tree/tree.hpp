@@ -296,15 +296,13 @@ class Tree {
             }
             if (is_decided) break;  // what is left of the node is the other child, whatever else might be chosen
         }
-        for (int side : {0, 1}) {
-            Node& child = better_[side];
-            if (!is_open[side]) continue;
-            child.bound = std::max(child.bound, child.tableau.bound());
-            is_open[side] = child.bound < cutoff_;
+        const double least[2] = {better_[0].tableau.objective(), better_[1].tableau.objective()};
+        const int next = is_open[0] && (!is_open[1] || least[0] <= least[1]) ? 0 : 1;
+        Node& other = better_[1 - next];
+        if (is_open[1 - next]) {
+            other.bound = std::max(other.bound, other.tableau.bound());
+            push(other);
         }
-        if (!is_open[0] && !is_open[1]) return false;
-        const int next = is_open[0] && (!is_open[1] || better_[0].bound <= better_[1].bound) ? 0 : 1;
-        if (is_open[1 - next]) push(better_[1 - next]);
         std::swap(node, better_[next]);
         return true;
     }
