@@ -97,6 +97,7 @@ class _Trees:
             hulls, is_rounded = list[FloatArray](), True
             if place == "root":
                 carried = bounds.tighten(chosen[used], replicas[used], float(point[0]))
+                # Parts are small and searched by the hundred: rounds before their first node take longer than nodes.
                 is_rounded = carried >= point[0] * (1 - _NEARLY_CARRIED) and not search.is_part
                 if carried < point[0] * (1 - RELAXED_CLOSE):
                     cut_between(search, bounds, chosen[used], replicas[used])
