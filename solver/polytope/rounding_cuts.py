@@ -50,12 +50,12 @@ def rounding_cuts(
     rows: Sequence[FleetRow], candidate: IntArray, replicas: FloatArray, least_lam: float
 ) -> list[RoundingCut]:
     """The cuts that a fleet [candidate] with fractions of replicas breaks most, where plans carry `least_lam`."""
-    plain = [row for row in rows if row.falling is None and row.machine == 0.0]
-    least = np.array([row.lam * least_lam + row.fixed for row in plain])
-    plain = [row for row, one in zip(plain, least, strict=True) if one > 0]
-    least = least[least > 0]
+    plain = [
+        row for row in rows if row.falling is None and row.machine == 0.0 and row.lam * least_lam + row.fixed > 0
+    ]
     if not plain or not len(candidate):
         return []
+    least = np.array([row.lam * least_lam + row.fixed for row in plain])
     earned = np.array([row.earned[candidate] for row in plain])
     steps = np.concatenate([earned / number for number in _STEPS], axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -118,7 +118,9 @@ class Part {
     Part(const Program& program, std::vector<std::size_t> columns) : program_(program), columns_(std::move(columns)) {}
     Part(const Part&) = delete;
     Part& operator=(const Part&) = delete;
-    ~Part() { program_.bytes -= bytes_; }
+    ~Part() {
+        for (const Numbers& one : room_) program_.bytes -= one.size() * sizeof(double);
+    }
 
     const std::vector<std::size_t>& columns() const { return columns_; }
 
@@ -149,13 +151,10 @@ class Part {
     std::vector<std::size_t> columns_;
     std::vector<const double*> rows_;  // of the program's; null: not asked for yet
     std::deque<Numbers> room_;
-    std::size_t bytes_ = 0;
 
     double* room_for(std::size_t num_rows) {
-        const std::size_t count = num_rows * columns_.size();
-        room_.emplace_back(count);
-        bytes_ += count * sizeof(double);
-        program_.bytes += count * sizeof(double);
+        room_.emplace_back(num_rows * columns_.size());
+        program_.bytes += room_.back().size() * sizeof(double);
         return room_.back().data();
     }
 
@@ -342,11 +341,28 @@ class Tableau {
     // Rows whose logicals are basic; nothing else of the tableau changes.
     template <typename Chosen>
     void drop_rows(Chosen is_chosen) {
-        std::vector<std::size_t> stay;
+        const std::size_t k = num_columns();
+        std::vector<std::size_t> all, stay, places, kept;
+        for (std::size_t j = 0; j < k; ++j) all.push_back(j);
         for (std::size_t r = 0; r < num_rows(); ++r)
-            if (!(is_basic_[num_columns() + r] && is_chosen(r))) stay.push_back(r);
+            if (!(is_basic_[k + r] && is_chosen(r))) stay.push_back(r);
         if (stay.size() == num_rows()) return;
-        keep_rows(stay);
+        for (std::size_t r : stay) all.push_back(k + r);
+        for (std::size_t i = 0; i < num_rows(); ++i)
+            if (basis_[i] < k || std::binary_search(stay.begin(), stay.end(), basis_[i] - k)) places.push_back(i);
+        const std::size_t stride = stay.size() + 24;
+        Numbers entries(stay.size() * stride, 0.0);
+        for (std::size_t r = 0; r < stay.size(); ++r)
+            for (std::size_t i = 0; i < places.size(); ++i)
+                entries[r * stride + i] = of_logical(stay[r])[places[i]];
+        for (std::size_t i : places) kept.push_back(basis_[i]);
+        basis_.swap(kept);
+        keep_variables(all);
+        kept.clear();
+        for (std::size_t r : stay) kept.push_back(rows_[r]);
+        rows_.swap(kept);
+        entries_.swap(entries);
+        stride_ = stride;
     }
 
     // Takes the costs as they came from now on. False where it already does.
@@ -786,29 +802,6 @@ class Tableau {
         for (std::size_t r = 0; r < num_rows(); ++r) all.push_back(num_columns() + r);
         keep_variables(all);
         part_ = part_->narrowed(stay, rows_);
-    }
-
-    // Keeps these rows, in order; those that go have basic logicals.
-    void keep_rows(const std::vector<std::size_t>& rows) {
-        const std::size_t k = num_columns();
-        std::vector<std::size_t> all, places, kept;
-        for (std::size_t j = 0; j < k; ++j) all.push_back(j);
-        for (std::size_t r : rows) all.push_back(k + r);
-        for (std::size_t i = 0; i < num_rows(); ++i)
-            if (basis_[i] < k || std::binary_search(rows.begin(), rows.end(), basis_[i] - k)) places.push_back(i);
-        const std::size_t stride = rows.size() + 24;
-        Numbers entries(rows.size() * stride, 0.0);
-        for (std::size_t r = 0; r < rows.size(); ++r)
-            for (std::size_t i = 0; i < places.size(); ++i)
-                entries[r * stride + i] = of_logical(rows[r])[places[i]];
-        for (std::size_t i : places) kept.push_back(basis_[i]);
-        basis_.swap(kept);
-        keep_variables(all);
-        kept.clear();
-        for (std::size_t r : rows) kept.push_back(rows_[r]);
-        rows_.swap(kept);
-        entries_.swap(entries);
-        stride_ = stride;
     }
 
     // Keeps these columns and logicals, in order, all that are basic among them.
