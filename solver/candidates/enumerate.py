@@ -33,7 +33,7 @@ from sutler.solver.throughput.mixes import most_columns
 ROLES: tuple[Role, ...] = ("aggregated", "prefill", "decode")
 AGGREGATED, PREFILL, DECODE = range(len(ROLES))
 # Chosen: arrays of fewer leave the interpreter to others for too short a time, those of more leave the cache.
-_LEAST_PART, _SHAPES_OF_PART = 900, 7200
+_LEAST_PART, _SHAPES_OF_PART = 3000, 7200
 _DIGITS = 10  # chosen: bisections that lead to rates end well before, and no rate is known nearly as well
 _TENS = np.array([float(f"1e{exponent}") for exponent in range(40)])  # numpy's powers have last bits of their own
 

@@ -249,12 +249,12 @@ class Tableau {
         return m;
     }
 
-    // Narrows a column (or, from num_columns() on, a logical); what is nonbasic moves along.
+    // Narrows a column (or, from num_columns() on, a logical); what is nonbasic and beyond moves along.
     void narrow(std::size_t j, double lower, double upper) {
         lower_[j] = std::max(lower_[j], lower);
         upper_[j] = std::min(upper_[j], upper);
         if (is_basic_[j] || is_bare()) return;
-        const double moved = resting(j, std::clamp(value_[j], std::min(lower_[j], upper_[j]), upper_[j])) - value_[j];
+        const double moved = std::clamp(value_[j], std::min(lower_[j], upper_[j]), upper_[j]) - value_[j];
         value_[j] += moved;
         note_moves(j);
         if (moved == 0.0) return;
@@ -262,6 +262,9 @@ class Tableau {
         const Numbers& down = column_of(j);
         for (std::size_t i = 0; i < num_rows(); ++i) value_[basis_[i]] -= down[i] * moved;
     }
+
+    // Whether all that is basic is within its bounds.
+    bool is_feasible() const { return leaving() == num_rows(); }
 
     bool is_empty() const {  // whether some column or row has no values left
         for (std::size_t j = 0; j < lower_.size(); ++j)

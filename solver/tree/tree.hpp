@@ -1,12 +1,13 @@
 // Branch and cut over few rows and many integer columns that compete for them: fleets, whose rows are supply, budget and
 // inequalities on what a fleet carries.
 //
-// A node is a tableau with narrower bounds. Its children differ by a count (a sum of columns with whole coefficients,
-// such as all replicas, or those that take GPUs of two types), by a single column only where all counts are whole.
-// The count is chosen by solving both children of a few (strong branching), later by what that gave on average
-// (pseudo-costs; Achterberg, Koch & Martin, Operations Research Letters 33, 2005). The better child is next, until
-// nothing is left below; then the open node with the least bound. Whole points are put to the caller, who says what they
-// are worth and adds rows that they break; so are the root's points, and some nodes' now and then.
+// A node is a tableau with narrower bounds. Its children differ by a column or a count (a sum of columns with whole
+// coefficients, such as all replicas, or those that take GPUs of two types): counts alone leave many fleets that cost
+// the same, columns alone move the bounds of large trees too little. Which is chosen by solving both children of a few
+// (strong branching), later by what that gave on average (pseudo-costs; Achterberg, Koch & Martin, Operations Research
+// Letters 33, 2005). The better child is next, until nothing is left below; then the open node with the least bound.
+// Whole points are put to the caller, who says what they are worth and adds rows that they break; so are the root's
+// points, and some nodes' now and then.
 //
 // Only what is certified counts as proven: a node is left where its bound, computed from the data (simplex.hpp), is at
 // least the cutoff.
@@ -186,7 +187,7 @@ class Tree {
             const auto [is_open, has_woken, bound] = node.tableau.fix(cutoff_);
             if (!is_open) return false;
             node.bound = std::max(node.bound, bound);
-            if (has_woken) continue;
+            if (has_woken || (end == End::optimal && !node.tableau.is_feasible())) continue;
             if (end != End::optimal || !add_violated(node)) return true;
         }
     }
@@ -260,8 +261,7 @@ class Tree {
             for (std::size_t j : used) sum += counts_[a][tableau.column(j)] * tableau.value(j);
             consider(program_.cost.size() + a, sum);
         }
-        if (found.empty())
-            for (std::size_t j : used) consider(tableau.column(j), tableau.value(j));
+        for (std::size_t j : used) consider(tableau.column(j), tableau.value(j));
         return found;
     }
 
