@@ -103,6 +103,57 @@ def test_most_searches_end_whatever_sleeps_at_first() -> None:
     assert sum(ends) >= 195
 
 
+def a_market(seed: int) -> LinearProgram:
+    """Replicas on 1, 2 or 4 GPUs of six pools, of fifteen machines each that are rented one by one for a budget."""
+    draw, (pools, machines, kinds) = np.random.default_rng(seed), (6, 15, 3)
+    size = 2.0 ** draw.integers(0, 3, (pools, machines))
+    price = size * draw.uniform(0.9, 1.3, (pools, machines)) * draw.uniform(0.5, 2, (pools, 1))
+    gpus = 2.0 ** np.arange(kinds)
+    rate = (
+        gpus * draw.uniform(0.8, 1.2, (pools, kinds)) * price.mean(axis=1, keepdims=True) / size.mean(axis=1)[:, None]
+    )
+    rented, columns = pools * machines, pools * (machines + kinds)
+    of_pool = [np.hstack([np.kron(row, -size[p]), np.kron(row, gpus)]) for p, row in enumerate(np.eye(pools))]
+    rows = np.vstack([np.append(price.ravel(), np.zeros(columns - rented)), *of_pool])
+    return LinearProgram(
+        cost=np.append(np.zeros(rented), -rate.ravel()),
+        matrix=csr_array(rows),
+        row_lower=np.full(len(rows), -np.inf),
+        row_upper=np.append(price.sum() / 3, np.zeros(pools)),
+        lower=np.zeros(columns),
+        upper=np.append(np.ones(rented), np.full(columns - rented, 60.0)),
+        integer=np.ones(columns, dtype=np.bool_),
+    )
+
+
+@for_each("seed", range(60), quick=12)  # 9: branched on a point that was none for ever
+def test_what_nodes_branch_on_keeps_rows_and_bounds_and_searches_end(seed: int) -> None:
+    program, counts = a_market(seed), np.zeros((2, 108), dtype=np.int16)
+    counts[0, :90] = counts[1, 90:] = 1
+    rows, beyond = program.matrix.toarray(), [0.0]
+
+    def tell(point: FloatArray, place: Place) -> Told:
+        worst = float((rows @ point - program.row_upper).max())
+        if place != "plan":
+            beyond.append(max(worst, float((program.lower - point).max()), float((point - program.upper).max())))
+        value = float(program.cost @ point) if place == "plan" and worst < 1e-6 else np.inf
+        return Told(value, np.zeros((0, len(point))), np.zeros(0))
+
+    found = search(
+        program,
+        counts,
+        cutoff=np.inf,
+        gap=1e-3,
+        most_nodes=5_000,
+        root_rounds=0,
+        separate=tell,
+        goes_on=lambda bound, nodes: True,
+    )
+    assert found.has_ended
+    assert len(beyond) > 1
+    assert max(beyond) < 1e-6
+
+
 def hard() -> LinearProgram:
     """A market split (Cornuejols & Dawande, IPCO 1998): all plans look alike."""
     draw = np.random.default_rng(5)
