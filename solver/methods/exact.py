@@ -10,7 +10,7 @@
    Where much is left, the MILP has no routing variables but inequalities on the fleet
    (polytope/fleet_bounds.py), found first on few columns, then on all that are left, until bound and incumbent meet.
 
-Where nothing is rented beside the replicas, steps 2 to 4 are one tree over fleets (fleets_by_tree.py).
+Of few models, and of those that rent no whole machines, steps 2 to 4 are one tree over fleets (fleets_by_tree.py).
 Everything is minimised; throughput is minimised as -lam.
 """
 

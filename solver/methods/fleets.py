@@ -12,7 +12,7 @@ import numpy as np
 from sutler.solver.answer.losses import machines_of
 from sutler.solver.answer.packing import pack
 from sutler.solver.arrays import FloatArray, IntArray
-from sutler.solver.methods.search import Search, objective_of
+from sutler.solver.methods.search import ROUNDING, Search, objective_of
 from sutler.solver.polytope.fleet_bounds import FleetBounds
 from sutler.solver.polytope.milp import Allocation
 from sutler.solver.polytope.relaxation import most_lam
@@ -33,8 +33,10 @@ def bounds_of(search: Search) -> FleetBounds:
 def adopt(
     search: Search, bounds: FleetBounds, candidate: IntArray, replicas: IntArray, rented: IntArray, carried: float
 ) -> None:
-    """Take a fleet as the incumbent if it carries what the goal asks for and is better; what it carries where any
-    machine may be lost is known once it is packed."""
+    """Take a fleet as the incumbent if it carries what the goal asks for, but for rounding, and is better; what it
+    carries where any machine may be lost is known once it is packed."""
+    if carried >= search.goal.lam_lower * (1 - ROUNDING):
+        carried = max(carried, search.goal.lam_lower)
     fleet = Allocation(candidate, replicas, rented, carried)
     if search.polytope.losses.of_any_machine and carried >= search.goal.lam_lower:
         carried = min(carried, lam_with_machines(search, bounds, fleet))

@@ -1,4 +1,4 @@
-"""Fleets without their routing, searched by branch and cut (solver/tree): where nothing is rented beside replicas.
+"""Fleets without their routing, searched by branch and cut (solver/tree), with the machines that are rented for them.
 
 Flow: exact.minimise -> prove, improve (here) <-> the tree: counts to branch on, and for each of its points the
 inequalities that it breaks and, where it is whole, what it is worth (fleets.py).
@@ -17,6 +17,7 @@ from sutler.solver.methods.fleets import RELAXED_CLOSE, adopt, bounds_of, cut_be
 from sutler.solver.methods.search import CUTOFF_SHARE, LEAST_RELAXED, ROUNDING, Search, has_mixes, promising, smallest
 from sutler.solver.polytope.column_generation import FleetRow
 from sutler.solver.polytope.linear import LinearProgram
+from sutler.solver.polytope.one_model import LEAST_MODELS
 from sutler.solver.polytope.relaxation import most_lam
 from sutler.solver.polytope.rounding_cuts import RoundingCut, rounding_cuts
 from sutler.solver.polytope.rows import Polytope
@@ -38,9 +39,10 @@ _EXACT_COLUMNS, _EXACT_NODES = 400, 300
 
 
 def is_possible(polytope: Polytope) -> bool:
-    """Whether fleets alone are few rows and whole counts, and the tree was compiled. With machines that are rented
-    whole they are many: on markets of 500 such offers HiGHS found better plans, sooner."""
-    return tree.IS_BUILT and len(polytope.cost_rent) == 0 and not polytope.losses.of_any_machine
+    """Whether fleets alone are few rows and whole counts, and the tree was compiled. Many models that rent machines
+    are many of both, and what machines hand over inside themselves only routing tells: it finds no plan of either."""
+    are_few = len(polytope.problem.models) < LEAST_MODELS and polytope.num_flows == 0
+    return tree.IS_BUILT and (len(polytope.cost_rent) == 0 or are_few) and not polytope.losses.of_any_machine
 
 
 def improve(search: Search, chosen: IntArray, node_limit: int) -> None:
@@ -75,7 +77,7 @@ class _Trees:
 
     def __init__(self, search: Search) -> None:
         self._search, self._hulls = search, supply_hulls(search.polytope)
-        self._bounds = bounds_of(search)
+        self._bounds, self._first = bounds_of(search), 1 + len(search.polytope.cost_rent)
         self._of_workloads = list[FleetRow]()
         if search.incumbent is not None:
             own = search.incumbent.replicas.astype(np.float64)
@@ -90,10 +92,10 @@ class _Trees:
         cutoff = search.cutoff(gap)
 
         def separate(point: FloatArray, place: tree.Place) -> Told:
-            replicas, known = np.maximum(point[1:], 0.0), len(bounds.rows)
-            used = np.flatnonzero(replicas > LEAST_RELAXED)
+            _, rented, replicas = np.split(np.maximum(point, 0.0), [1, self._first])
+            known, used = len(bounds.rows), np.flatnonzero(replicas > LEAST_RELAXED)
             if place == "plan":
-                return self._told(self._value(chosen[used], replicas[used], float(point[0])), known, chosen)
+                return self._told(self._value(chosen[used], replicas[used], rented, float(point[0])), known, chosen)
             hulls, is_rounded = list[FloatArray](), True
             if place == "root":
                 carried = bounds.tighten(chosen[used], replicas[used], float(point[0]))
@@ -109,17 +111,16 @@ class _Trees:
             search.report("tree", search.value, max(bound if covers_all else -np.inf, search.relaxation.bound))
             return search.seconds_left() > 0
 
-        counts = counts_of(search.polytope, chosen)
         found = tree.search(
-            self._program(chosen),
-            np.hstack([np.zeros((len(counts), 1), dtype=np.int16), counts]),
+            self._program(chosen, gap),
+            counts_of(search.polytope, chosen),
             cutoff=cutoff,
             gap=gap,
             most_nodes=node_limit,
             root_rounds=_ROOT_ROUNDS,
             separate=separate,
             goes_on=goes_on,
-            is_awake=np.append(True, self._are_awake(chosen)),
+            is_awake=np.append(np.ones(self._first, dtype=np.bool_), self._are_awake(chosen)),
         )
         if covers_all:
             search.bound = max(search.bound, min(found.bound, cutoff))
@@ -127,17 +128,18 @@ class _Trees:
         search.relaxation = replace(search.relaxation, cuts=tuple(bounds.rows))
         search.report("tree", search.value, max(search.bound, search.relaxation.bound))
 
-    def _program(self, chosen: IntArray) -> LinearProgram:
-        """Over lam and replicas [chosen], with all inequalities found so far."""
+    def _program(self, chosen: IntArray, gap: float) -> LinearProgram:
+        """Over lam, machines [K] and replicas [chosen], with all inequalities found so far."""
         search = self._search
-        program = self._bounds.program(search.goal, chosen)
-        upper = program.upper.copy()
-        most = [most_lam(search.goal, search.relaxation)]
+        _, fewest, most_rented = search.survivors(gap)
+        program = self._bounds.program(search.goal, chosen, rent_lower=fewest, rent_upper=most_rented)
+        upper, most = program.upper.copy(), [most_lam(search.goal, search.relaxation)]
+        of_replicas = upper[self._first :]
         most += [
-            float(row.earned[chosen] @ upper[1:] - row.fixed) / row.lam for row in self._bounds.rows if row.lam > 0
+            float(row.earned[chosen] @ of_replicas - row.fixed) / row.lam for row in self._bounds.rows if row.lam > 0
         ]
         upper[0] = max(min(upper[0], min(most) * (1 + ROUNDING)), program.lower[0])
-        lines, sides = _rows_of(chosen, [], self._hulls.found, [])
+        lines, sides = self._rows_of(chosen, [], self._hulls.found, [])
         return replace(
             program,
             upper=upper,
@@ -152,16 +154,17 @@ class _Trees:
             return np.ones(len(chosen), dtype=np.bool_)
         return np.isin(chosen, smallest(self._search.relaxation.reduced_cost_use, chosen, _AWAKE))
 
-    def _value(self, candidate: IntArray, replicas: FloatArray, claimed: float) -> float:
+    def _value(self, candidate: IntArray, replicas: FloatArray, rented: FloatArray, claimed: float) -> float:
         """What a fleet is worth that is better than the incumbent, which it becomes; inf for all others."""
         search, polytope = self._search, self._search.polytope
         room = ROUNDING * np.maximum(np.abs(polytope.limit), 1.0)
         with np.errstate(invalid="ignore"):
-            if (polytope.use[:, candidate] @ replicas > polytope.limit + room).any():
+            taken = polytope.use[:, candidate] @ replicas + polytope.rent @ rented
+            if (taken > polytope.limit + room).any():
                 return np.inf  # the tableau's rounding
-        before, rented = search.value, np.zeros(0, dtype=np.int64)
+        before = search.value
         carried = self._bounds.tighten(candidate, replicas, claimed)
-        adopt(search, self._bounds, candidate, replicas.astype(np.int64), rented, carried)
+        adopt(search, self._bounds, candidate, replicas.astype(np.int64), rented.astype(np.int64), carried)
         return search.value if search.value < before else np.inf
 
     def _rounded(self, candidate: IntArray, replicas: FloatArray, cutoff: float) -> list[RoundingCut]:
@@ -182,23 +185,30 @@ class _Trees:
         rounded: Sequence[RoundingCut] = (),
     ) -> Told:
         """With the inequalities after the first `known`."""
-        return Told(value, *_rows_of(chosen, self._bounds.rows[known:], hulls, rounded))
+        return Told(value, *self._rows_of(chosen, self._bounds.rows[known:], hulls, rounded))
 
-
-def _rows_of(
-    chosen: IntArray, inequalities: Sequence[FleetRow], hulls: Sequence[FloatArray], rounded: Sequence[RoundingCut]
-) -> tuple[FloatArray, FloatArray]:
-    """Rows over lam and replicas [chosen], and what those are at most."""
-    lines = [np.append(row.lam, -row.earned[chosen]) for row in inequalities]
-    lines += [np.append(0.0, hull[chosen]) for hull in hulls]
-    lines += [np.append(0.0, -cut.left(chosen)) for cut in rounded]
-    sides = [*(-row.fixed for row in inequalities), *(1.0 for _ in hulls), *(-cut.right for cut in rounded)]
-    return np.array(lines).reshape(len(lines), 1 + len(chosen)), np.array(sides)
+    def _rows_of(
+        self,
+        chosen: IntArray,
+        inequalities: Sequence[FleetRow],
+        hulls: Sequence[FloatArray],
+        rounded: Sequence[RoundingCut],
+    ) -> tuple[FloatArray, FloatArray]:
+        """Rows over lam, machines [K] and replicas [chosen], and what those are at most."""
+        lines = [(row.lam, -row.earned[chosen]) for row in inequalities]
+        lines += [(0.0, hull[chosen]) for hull in hulls]
+        lines += [(0.0, -cut.left(chosen)) for cut in rounded]
+        sides = [*(-row.fixed for row in inequalities), *(1.0 for _ in hulls), *(-cut.right for cut in rounded)]
+        rows = np.zeros((len(lines), self._first + len(chosen)))
+        for row, (of_lam, of_replicas) in zip(rows, lines, strict=True):
+            row[0], row[self._first :] = of_lam, of_replicas
+        return rows, np.array(sides)
 
 
 def counts_of(polytope: Polytope, chosen: IntArray) -> CountArray:
-    """[counts, chosen] what fleets are told apart by before single columns are: all replicas; of every supply row its
-    GPUs, and replicas with at least so many of them; replicas over two of the rows; of every model and role."""
+    """[counts, 1 + K + chosen] sums of columns (lam, machines, replicas) that fleets are told apart by beside single
+    ones: all replicas; of every supply row its GPUs, and replicas with at least so many of them; replicas over two of
+    the rows; of every model and role. Sums of machines, of which any is as good as another, tell too little apart."""
     candidates = polytope.candidates
     supply = [row for row, name in enumerate(polytope.resources) if name.startswith("supply/")]
     gpus = np.round(polytope.use[supply][:, chosen].toarray())
@@ -214,4 +224,5 @@ def counts_of(polytope: Polytope, chosen: IntArray) -> CountArray:
     counts += [candidates.role[chosen] == role for role in np.unique(candidates.role[chosen])]
     counts += [candidates.model[chosen] == model for model in np.unique(candidates.model[chosen])]
     distinct = dict.fromkeys(np.asarray(one, dtype=np.int16).tobytes() for one in counts if one.any())
-    return np.frombuffer(b"".join(distinct), dtype=np.int16).reshape(len(distinct), len(chosen))
+    of_replicas = np.frombuffer(b"".join(distinct), dtype=np.int16).reshape(len(distinct), len(chosen))
+    return np.pad(of_replicas, ((0, 0), (1 + len(polytope.cost_rent), 0)))

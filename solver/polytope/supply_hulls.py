@@ -45,8 +45,10 @@ class SupplyHulls:
 
 
 def supply_hulls(polytope: Polytope) -> SupplyHulls:
-    """Of the rows of whole GPUs that bind."""
-    rows = [row for row, name in enumerate(polytope.resources) if name.startswith("supply/")]
+    """Of the rows of whole GPUs that bind, where no machine that is rented adds to them."""
+    is_rented = np.diff(polytope.rent.indptr) > 0
+    names = enumerate(polytope.resources)
+    rows = [row for row, name in names if name.startswith("supply/") and not is_rented[row]]
     gpus, limit = polytope.use[rows].toarray(), np.floor(polytope.limit[rows] + _LEAST_TAKEN)
     whole = (gpus == np.round(gpus)).all(axis=1) & (gpus >= 0).all(axis=1) & (limit >= 1) & (gpus.sum(axis=1) > limit)
     return SupplyHulls(gpus[whole].astype(np.int64), limit[whole].astype(np.int64))

@@ -90,7 +90,7 @@ def a_slow_problem(*, time_limit_s: float = 30.0) -> dict[str, Any]:
         {"name": f"w{i}", "input_tokens": 200 * 2**i, "output_tokens": 100 + 90 * i, "rate_rps": 1 + 0.3 * i}
         for i in range(5)
     ]
-    names = ("llama-3.1-70b", "qwen3-32b", "llama-3.1-8b", "mistral-small-24b", "gemma-3-27b", "phi-4")
+    names = ("llama-3.1-70b", "qwen3-32b", "llama-3.1-8b", "mistral-small-24b", "gemma-3-27b", "phi-4", "qwen3-8b")
     return {
         "objective": {"kind": "max_throughput"},
         "budget_usd_per_hour": 60,

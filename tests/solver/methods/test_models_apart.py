@@ -63,7 +63,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
 
     monkeypatch.setattr(exact, "_ONE_MILP", 0)
     monkeypatch.setattr(models_apart, "_WORTH", -np.inf)
-    for module in (models_apart, exact):
+    for module in (models_apart, exact, fleets_by_tree):
         monkeypatch.setattr(module, "LEAST_MODELS", 2)
     monkeypatch.setattr(models_apart, "prove", noted)
     return left

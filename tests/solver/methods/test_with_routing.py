@@ -7,7 +7,7 @@ import pytest
 
 from sutler.solver import solve
 from sutler.solver.arrays import IntArray
-from sutler.solver.methods import exact, with_routing
+from sutler.solver.methods import exact, fleets_by_tree, with_routing
 from sutler.solver.methods.search import Search
 from sutler.solver.polytope.linear import MilpSolution, solve_milp
 from sutler.solver.polytope.milp import Milp, build_milp
@@ -95,6 +95,7 @@ def test_plans_are_the_same_however_few_machines_are_near(seed: int, monkeypatch
         return serve_most(search, kinds)
 
     with monkeypatch.context() as patched:
+        patched.setattr(fleets_by_tree, "is_possible", lambda polytope: False)
         patched.setattr(exact, "_ONE_MILP", 0)
         patched.setattr(with_routing, "_CLASSES_NEARBY", 2)
         patched.setattr(with_routing, "_that_serve_most", noted)

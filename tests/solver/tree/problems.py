@@ -1,4 +1,4 @@
-"""Random problems whose clouds rent any number of cards: what the tree searches."""
+"""Random problems whose clouds rent any number of cards, or whole machines one by one: what the tree searches."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,8 +54,13 @@ def divisible(problem: Problem, seed: int) -> Problem:
         )
 
     offers = tuple(of(number, offer) for number, offer in enumerate(problem.offers))
+    return to_the_gap(replace(problem, offers=offers))
+
+
+def to_the_gap(problem: Problem) -> Problem:
+    """The problem with time to prove its optimum."""
     options = SolveOptions(relative_gap=GAP, tolerance_fraction=GAP, alternatives=False, time_limit_s=600.0)
-    return replace(problem, offers=offers, options=options)
+    return replace(problem, options=options)
 
 
 def by_both(problem: Problem) -> tuple[Plan, Plan]:
