@@ -159,29 +159,38 @@ def _at_precision(
         return []
     shapes = pipeline_shapes(problem, supply, model, checkpoint_disk_gb(model), role)
     networks, count = unlimited_networks, len(shapes.one_piece)
-    size = max(count, 1)
-    if model.is_limited and not is_hoped:  # in two parts at least: two threads find their points
-        size = max(min(_SHAPES_OF_PART, -(-count // 2)), _LEAST_PART)
 
-    def of(start: int) -> Candidates:
-        some = shapes.take(slice(start, start + size))
-        found = _rated(problem, supply, index, model, some, role, cap, unlimited_networks=networks, is_hoped=is_hoped)
+    def of(some: slice) -> Candidates:
+        chosen = shapes.take(some)
+        found = _rated(
+            problem, supply, index, model, chosen, role, cap, unlimited_networks=networks, is_hoped=is_hoped
+        )
         return found[0]
 
-    return [partial(of, start) for start in range(0, count, size)]
+    parts = _parts_of(count) if model.is_limited and not is_hoped else [slice(0, count)] if count else []
+    return [partial(of, some) for some in parts]
+
+
+def _parts_of(count: int) -> list[slice]:
+    """So many layouts in two parts at least, where that pays: two threads find their points."""
+    size = max(min(_SHAPES_OF_PART, -(-count // 2)), _LEAST_PART)
+    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def candidates_of_layouts(problem: Problem, supply: Supply, layouts: Candidates) -> Candidates:
     """All operating points of these layouts, each of which is there once."""
     owner = np.column_stack([layouts.model, layouts.precision, layouts.role, layouts.power_cap_fraction])
 
-    def of(one: FloatArray) -> Candidates:
-        shapes = layouts.take((owner == one).all(axis=1)).shapes
+    def of(one: FloatArray, rows: IntArray) -> Candidates:
         model, precision, role = one[:3].astype(int).tolist()
-        served = problem.models[model].at(PRECISIONS[precision])
+        served, shapes = problem.models[model].at(PRECISIONS[precision]), layouts.take(rows).shapes
         return _rated(problem, supply, model, served, shapes, ROLES[role], float(one[3]))[0]
 
-    return _all_of([partial(of, one) for one in np.unique(owner, axis=0)], problem)
+    parts = []
+    for one in np.unique(owner, axis=0):
+        rows = np.flatnonzero((owner == one).all(axis=1))
+        parts += [partial(of, one, rows[some]) for some in _parts_of(len(rows))]
+    return _all_of(parts, problem)
 
 
 def _all_of(parts: Sequence[Callable[[], Candidates]], problem: Problem) -> Candidates:

@@ -56,6 +56,7 @@ _APART_TIME_SHARE = 0.75  # of what is left, where searches over all models find
 _PART_OF_GAP = 0.5  # what the models of a search may each leave open
 _PART_NODES = 400  # of one model's tree, of which there are hundreds
 _FEW_REPLICAS = 14  # of one model, relaxed
+_EARLY_NODES = 3000  # of a tree before MILPs, some seconds: of 500 machines half of the problems end there
 _NEEDED_ROUNDS = 3  # of lower rates and closer relaxations: each gains less than the one before
 
 
@@ -234,6 +235,9 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
     """Plans first, then the proof."""
     polytope, relaxation = search.polytope, search.relaxation
     nodes = node_limit or _INCUMBENT_NODES
+    by_tree_later = not _is_by_tree(polytope) and fleets_by_tree.is_possible(polytope)
+    if by_tree_later:
+        fleets_by_tree.prove(search, min(node_limit or _EARLY_NODES, _EARLY_NODES))
     for chosen in _on_one_network(polytope, relaxation):
         if not search.closed():
             with_routing.improve(search, chosen, nodes)
@@ -248,7 +252,7 @@ def _with_routing(search: Search, node_limit: int | None) -> None:
             with_routing.improve_by_models(search, nodes)
         elif mixed:
             with_routing.improve_nearby(search, nodes)
-    if search.is_open() and not _is_by_tree(polytope) and fleets_by_tree.is_possible(polytope):
+    if search.is_open() and by_tree_later:
         fleets_by_tree.prove(search, node_limit)
     many = len(search.survivors()[0]) > _ONE_MILP
     if search.is_open() and (many or fleet_first) and not (mixed and with_routing.is_routed_sooner(search)):

@@ -189,6 +189,17 @@ def surviving(polytope: Polytope, relaxation: Relaxation, slack: float) -> tuple
     return chosen, lower, upper
 
 
+def of_kinds_in_use(search: Search, kinds: IntArray, count: int) -> IntArray:
+    """The `count` best points of each of the kinds [num_candidates] that the relaxation or the plan has."""
+    used = np.zeros(int(kinds.max()) + 1, dtype=np.bool_)
+    used[kinds[search.relaxation.load > LEAST_RELAXED]] = True
+    if search.incumbent is not None:
+        used[kinds[search.incumbent.candidate]] = True
+    reduced = search.relaxation.reduced_cost_use
+    near = [smallest(reduced, np.flatnonzero(kinds == kind), count) for kind in np.flatnonzero(used)]
+    return np.unique(np.concatenate(near))
+
+
 def smallest(values: FloatArray, rows: IntArray, count: int) -> IntArray:
     """The rows of the `count` least values, ascending; of equal values the first."""
     of_rows = values[rows]

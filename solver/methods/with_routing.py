@@ -4,22 +4,26 @@ Flow: exact.py -> improve, improve_nearby, improve_by_models, improve_beside, pr
 bound, in the Search.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from sutler.solver.arrays import BoolArray, IntArray
 from sutler.solver.methods.search import (
     INCUMBENT_COLUMNS,
-    LEAST_RELAXED,
     QUICK_GAP,
     Search,
     nearby_classes,
+    of_kinds_in_use,
     promising,
-    smallest,
 )
 from sutler.solver.polytope.linear import MilpSolution, solve_milp
 from sutler.solver.polytope.milp import Milp, build_milp, with_goal_at_most
 from sutler.solver.polytope.relaxation import most_lam
 from sutler.solver.polytope.rows import piece_groups
+
+_Chosen = Callable[[Search, IntArray], IntArray]
 
 RENTAL_HEURISTIC_EFFORT = 0.2  # HiGHS's own is 0.05; with rentals and routing in the MILP good plans are found late
 _POINTS_NEARBY = 8  # of every kind of machines in use: operating points of one layout lie close together
@@ -64,8 +68,11 @@ def improve_nearby(search: Search, node_limit: int) -> None:
     helps (variable neighbourhoods: Mladenovic and Hansen, 1997). Where replicas suit only some workloads, fleets look
     alike to inequalities long after routing tells them apart."""
     kinds, position = piece_groups(search.polytope.candidates), 0
-    wider = [(_that_serve_most, True), (_that_serve_most, False)] if _has_many(search) else [(_promising, False)]
-    ways = [(_of_kinds_in_use, True), *wider]
+    wider: list[tuple[_Chosen, bool]] = (
+        [(_that_serve_most, True), (_that_serve_most, False)] if _has_many(search) else [(_promising, False)]
+    )
+    in_use: _Chosen = partial(of_kinds_in_use, count=_POINTS_NEARBY)
+    ways = [(in_use, True), *wider]
     while position < len(ways) and search.is_open():
         before, (chosen, is_near) = search.value, ways[position]
         used = np.zeros(0, dtype=np.int64) if search.incumbent is None else search.incumbent.candidate
@@ -81,17 +88,6 @@ def improve_nearby(search: Search, node_limit: int) -> None:
 def _has_many(search: Search) -> bool:
     """Whether so many classes of machines can be rented that it helps to look at some of them only."""
     return len(search.polytope.cost_rent) > _CLASSES_NEARBY
-
-
-def _of_kinds_in_use(search: Search, kinds: IntArray) -> IntArray:
-    """Some points of each of the kinds [num_candidates] that the relaxation or the plan has."""
-    used = np.zeros(int(kinds.max()) + 1, dtype=np.bool_)
-    used[kinds[search.relaxation.load > LEAST_RELAXED]] = True
-    if search.incumbent is not None:
-        used[kinds[search.incumbent.candidate]] = True
-    reduced = search.relaxation.reduced_cost_use
-    near = [smallest(reduced, np.flatnonzero(kinds == kind), _POINTS_NEARBY) for kind in np.flatnonzero(used)]
-    return np.unique(np.concatenate(near))
 
 
 def _promising(search: Search, kinds: IntArray) -> IntArray:

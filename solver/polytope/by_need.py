@@ -30,7 +30,8 @@ from sutler.solver.progress import SecondsLeft
 
 _LAYOUTS_PER_SECOND: Final = 1500  # whose points are found, of nine workloads on two cores of 2025
 _OF_EACH_AND_ROUND: Final = 200  # of each model; chosen: fewer take as long, since short arrays do not pay
-_AT_ONCE: Final = 4000  # of those that the relaxation does not use; chosen: some seconds
+_SHARE_OF_ROUND: Final = 0.01  # of a model's layouts; chosen: of many the relaxation takes longer than rating so many
+_AT_ONCE: Final = 6000  # of those that the relaxation does not use; chosen: some seconds
 _TIME_SHARE_OF_OTHERS: Final = 0.6  # of all: the search for a plan has more use of the rest than its bound has
 _USED: Final = 1e-9  # of the objective: reduced costs below are of what the relaxation uses
 
@@ -97,6 +98,8 @@ def _least_objectives(
 
 def _best_of_each_model(hopes: Candidates, least: FloatArray, used: IntArray) -> IntArray:
     """Those that are used, and others of their models."""
-    order = np.argsort(least, kind="stable")
-    best = [order[hopes.model[order] == model][:_OF_EACH_AND_ROUND] for model in np.unique(hopes.model[used])]
-    return np.concatenate([*best, np.zeros(0, dtype=np.int64)])
+    order, best = np.argsort(least, kind="stable"), [np.zeros(0, dtype=np.int64)]
+    for model in np.unique(hopes.model[used]):
+        own = order[hopes.model[order] == model]
+        best.append(own[: max(_OF_EACH_AND_ROUND, int(_SHARE_OF_ROUND * len(own)))])
+    return np.concatenate(best)

@@ -146,17 +146,21 @@ def _enough(found: FoundPoints, mixes: FloatArray) -> FoundPoints:
     stays."""
     workloads = mixes.shape[1]
     order = np.lexsort((-(found.rps[:, :workloads] > 0).sum(axis=1), found.layout))
-    layout, rps = found.layout[order], found.rps[order]
-    with np.errstate(divide="ignore", invalid="ignore"):  # what a set carries of every mix
-        busy = np.where(mixes > 0, mixes / rps[:, None, :workloads], 0.0).sum(axis=2)
-    rps = np.maximum(rps, 1.0 / busy)
+    layout, rps = found.layout[order], np.ascontiguousarray(found.rps[order].T)
+    for column in np.flatnonzero((mixes > 0).sum(axis=1) > 1):  # what a set carries of every mix
+        members = np.flatnonzero(mixes[column])
+        with np.errstate(divide="ignore"):
+            busy = (mixes[column, members, None] / rps[members]).sum(axis=0)
+        rps[column] = np.maximum(rps[column], 1.0 / busy)
     kept = np.ones(len(order), dtype=np.bool_)
-    most = int(np.bincount(layout).max(initial=0))
-    for ahead in range(1, most):
-        here = np.flatnonzero(layout[ahead:] == layout[:-ahead])
-        for one, other in ((here + ahead, here), (here, here + ahead)):
-            covered = (rps[other] >= rps[one] * _AS_GOOD).all(axis=1) & kept[other]
-            kept[one[covered]] = False
+    for ahead in range(1, int(np.bincount(layout).max(initial=0))):
+        earlier, later = slice(None, -ahead), slice(ahead, None)
+        here = layout[later] == layout[earlier]
+        for one, other in ((later, earlier), (earlier, later)):
+            covered = here & kept[other]
+            for own, others in zip(rps[:, one], rps[:, other], strict=True):
+                covered &= others >= own * _AS_GOOD
+            kept[one] &= ~covered
     return take_rows(found, order[kept])
 
 

@@ -214,6 +214,14 @@ class Tableau {
         return static_cast<std::size_t>((is_there ? found : all.end()) - all.begin());
     }
 
+    // Columns of the program that are not 0, and their values.
+    std::vector<std::pair<std::size_t, double>> used() const {
+        std::vector<std::pair<std::size_t, double>> found;
+        for (std::size_t j = 0; j < num_columns(); ++j)
+            if (value_[j] != 0.0) found.emplace_back(column(j), value_[j]);
+        return found;
+    }
+
     double activity(std::size_t row) const {
         const Numbers& of_column = program_->rows[row].coefficients;
         double sum = 0.0;

@@ -7,7 +7,7 @@
 // (strong branching), later by what that gave on average (pseudo-costs; Achterberg, Koch & Martin, Operations Research
 // Letters 33, 2005). The better child is next, until nothing is left below; then the open node with the least bound.
 // Whole points are put to the caller, who says what they are worth and adds rows that they break; so are the root's
-// points, and some nodes' now and then.
+// points, and some nodes' now and then. Rows that only have an upper side are in a node's tableau while they bind.
 //
 // Only what is certified counts as proven: a node is left where its bound, computed from the data (simplex.hpp), is at
 // least the cutoff.
@@ -71,13 +71,16 @@ class Tree {
           first_(program, is_awake),
           tried_{Node{first_, 0.0}, Node{first_, 0.0}},
           better_{tried_[0], tried_[0]} {
+        for (std::size_t r = 0; r < num_given_; ++r)
+            if (program.rows[r].lower == -INFINITE) cuts_.push_back(r);
         for (auto& one : gained_) one.assign(program.cost.size() + counts_.size(), 0.0);
         for (auto& one : trials_) one.assign(program.cost.size() + counts_.size(), 0);
     }
 
     Outcome search() {
         Node root{first_, -INFINITE};
-        for (std::size_t r = 0; r < num_given_; ++r) root.tableau.add_row(r);
+        for (std::size_t r = 0; r < num_given_; ++r)
+            if (!is_cut(r)) root.tableau.add_row(r);
         if (settle(root, MOST_PIVOTS)) {
             cut_root(root);
             push(std::move(root));
@@ -115,7 +118,7 @@ class Tree {
     Program& program_;
     std::size_t num_given_;
     std::vector<Counts> counts_;
-    std::vector<std::size_t> row_of_count_, cuts_;
+    std::vector<std::size_t> row_of_count_, cuts_;  // cuts: given ones and those of the caller, in or out of tableaus
     Options options_;
     Separate separate_;
     GoesOn goes_on_;
@@ -161,7 +164,7 @@ class Tree {
         for (;;) {
             if (is_over(node.bound)) return push(std::move(node));
             if (!settle(node, MOST_PIVOTS)) return;
-            if (outcome_.nodes >= next_cut_ && cuts_.size() < MOST_CUTS && !cut(node)) return;
+            if (outcome_.nodes >= next_cut_ && cuts_.size() < num_given_ + MOST_CUTS && !cut(node)) return;
             ++outcome_.nodes;
             std::vector<Branching> choices = fractional(node);
             if (choices.empty()) {
@@ -195,9 +198,15 @@ class Tree {
     bool add_violated(Node& node) {
         std::vector<char> has(program_.rows.size(), 0);
         for (std::size_t r = 0; r < node.tableau.num_rows(); ++r) has[node.tableau.row(r)] = 1;
+        const auto used = node.tableau.used();
+        const auto activity = [&](std::size_t r) {
+            double sum = 0.0;
+            for (const auto& [column, value] : used) sum += program_.rows[r].coefficients[column] * value;
+            return sum;
+        };
         bool found = false;
         for (std::size_t cut : cuts_)
-            if (!has[cut] && node.tableau.activity(cut) > program_.rows[cut].upper + VIOLATED) {
+            if (!has[cut] && activity(cut) > program_.rows[cut].upper + VIOLATED) {
                 node.tableau.add_row(cut);
                 found = true;
             }
